@@ -22,7 +22,10 @@ class AvailabilityLog:
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        online = np.array(self.online, dtype=np.bool_)
+        given = np.asarray(self.online)
+        if given.dtype != np.bool_ and not np.isin(given, (0, 1)).all():
+            raise UsageError("an availability log holds only 0 and 1, or False and True")
+        online = given.astype(np.bool_)
         if online.ndim != 2 or 0 in online.shape:  # noqa: PLR2004 - rounds × users
             raise UsageError(f"an availability log has rounds and users, not the shape {online.shape}")
         online.flags.writeable = False
@@ -42,7 +45,9 @@ class AvailabilityLog:
     @cached_property
     def dropout(self) -> FloatArray:
         """Each user's share of rounds in which it was not online."""
-        return np.asarray(1.0 - self.online.mean(axis=0), dtype=np.float64)
+        dropout = np.asarray(1.0 - self.online.mean(axis=0), dtype=np.float64)
+        dropout.flags.writeable = False
+        return dropout
 
     def window(self, start: int, stop: int) -> "AvailabilityLog":
         """Return the recorded rounds `start` … `stop - 1` as a log of their own."""

@@ -44,6 +44,8 @@ class ParticipationLog:
         object.__setattr__(self, "starts", starts)
         object.__setattr__(self, "members", members)
         object.__setattr__(self, "names", checked_names(self.names, self.users))
+        if self.users < 0 or self.rounds < 0:
+            raise UsageError(f"there cannot be {self.users} users and {self.rounds} rounds")
         if len(starts) != len(set_rounds) + 1 or starts[0] != 0 or starts[-1] != len(members):
             raise UsageError("starts must begin with 0, end with the number of members, and bound every set")
         if np.any(np.diff(starts) < 1):
@@ -77,6 +79,8 @@ class ParticipationLog:
         row_rounds = np.arange(len(dense)) if rounds is None else np.asarray(rounds, dtype=np.int64)
         if len(row_rounds) != len(dense):
             raise UsageError(f"{len(row_rounds)} rounds were given for {len(dense)} rows")
+        if np.any(np.diff(row_rounds) < 0):
+            raise UsageError("the rows must come in the order of their rounds")
         first = int(row_rounds[0]) if len(row_rounds) else 0
         count = int(row_rounds[-1]) - first + 1 if len(row_rounds) else 0
         rows, members = np.nonzero(dense)

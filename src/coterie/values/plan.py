@@ -11,7 +11,7 @@ from coterie.errors import UsageError
 from coterie.values.arrays import BoolArray, IntArray, check_users, checked_names, frozen_integers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cohort:
     """The users asked to take part in a round, and the batches they come as (none for unbatched schemes)."""
 
@@ -20,6 +20,13 @@ class Cohort:
 
     def __len__(self) -> int:
         return len(self.users)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cohort):
+            return NotImplemented
+        return np.array_equal(self.users, other.users) and np.array_equal(self.batches, other.batches)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays are compared by content, never hashed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,6 +56,8 @@ class BatchPlan:
         object.__setattr__(self, "members", members)
         object.__setattr__(self, "starts", starts)
         object.__setattr__(self, "names", checked_names(self.names, self.users))
+        if self.users < 0:
+            raise UsageError(f"there cannot be {self.users} users")
         if self.privacy < 1:
             raise UsageError(f"privacy is {self.privacy}: a batch needs at least one user")
         if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(members):
@@ -96,7 +105,9 @@ class BatchPlan:
     @cached_property
     def sizes(self) -> IntArray:
         """How many users each batch has."""
-        return np.diff(self.starts)
+        sizes = np.diff(self.starts)
+        sizes.flags.writeable = False
+        return sizes
 
     @cached_property
     def batch_of(self) -> IntArray:

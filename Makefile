@@ -1,0 +1,47 @@
+# Everything a fresh machine needs is Python 3.11 or newer; each target sets up what it uses.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help run test lint bench docs clean
+
+help:
+	@echo "make run    plan a federation on the embedded example, with its picture"
+	@echo "make test   all tests, doctests and documentation examples"
+	@echo "make lint   ruff, mypy --strict, import layers"
+	@echo "make bench  the numbers of benchmarks/, written to benchmarks/results"
+	@echo "make docs   redraw the pictures and build the documentation into docs/_build"
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Coterie needs Python 3.11 or newer; run make PYTHON=python3.11")'
+	@echo "Setting up .venv (once; a few minutes on a slow line) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group dev
+	@touch $@
+
+.venv/installed-docs: .venv/installed
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
+	@touch $@
+
+run: .venv/installed
+	@mkdir -p out
+	$(BIN)/coterie plan --users 120 --per-round 12 --dropout 0.1,0.2,0.3,0.4,0.5 --churn 0.1 --out out/plan.json --plot out/trade-off.png
+
+test: .venv/installed
+	$(BIN)/python -m pytest --numprocesses auto
+
+lint: .venv/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/installed
+	$(BIN)/python benchmarks/run.py
+
+docs: .venv/installed-docs
+	$(BIN)/python docs/pictures.py
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build
+
+clean:
+	rm -rf .venv out docs/_build

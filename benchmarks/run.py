@@ -1,0 +1,40 @@
+"""Run all benchmarks, or those named on the command line, and keep their results."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from measure import machine
+
+NAMES = ("startup", "choose", "algorithms", "strong")
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(names: list[str]) -> None:
+    """Print each result and write it to results/NAME.json."""
+    RESULTS.mkdir(exist_ok=True)
+    for name in names or NAMES:
+        # A process of its own: peak memory counts one benchmark only.
+        run = subprocess.run(
+            [sys.executable, __file__, "--one", name], check=True, capture_output=True, text=True
+        )
+        result = json.loads(run.stdout)
+        (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), **result}, indent=2) + "\n")
+        print(f"{name}: {result.pop('what')}")
+        for key, value in result.items():
+            print(f"  {key}: {_readable(value)}")
+
+
+def _readable(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_readable(entry)}" for key, entry in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        json.dump(importlib.import_module(sys.argv[2]).run(), sys.stdout)
+    else:
+        main(sys.argv[1:])

@@ -1,0 +1,115 @@
+"""The strong privacy level T of a log (eq. def_privacy), exact, by partition refinement."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from coterie.errors import UsageError
+from coterie.values import IntArray, ParticipationLog
+from coterie.values.arrays import check_users, frozen_integers
+
+
+class StrongLevel:
+    """The strong privacy level after each learned set, kept up to date in O(n log n) for a set of n users.
+
+    The level is the largest T for which every non-zero combination Pᵀz of the learned sums falls into groups
+    of at least T users with one coefficient each. Users with the same column of P have the same coefficient
+    in every combination; for a generic z users with different columns have different ones, and a special z
+    only joins groups or cancels them. So
+
+        T = size of the smallest class of users with identical, non-zero columns of P,
+
+    and N while nothing was learned, since there is no sum over fewer. A new set cuts every class it meets
+    into the part inside and the part outside, so T never rises.
+
+    >>> strong = StrongLevel(users=6)
+    >>> strong.level
+    6
+    >>> strong.add([0, 1, 2, 3])
+    >>> strong.level
+    4
+    >>> strong.add([3, 4])
+    >>> strong.level, strong.class_of.tolist(), strong.class_sizes().tolist()
+    (1, [0, 0, 0, 2, 1, -1], [3, 3, 3, 1, 1, 0])
+    """
+
+    def __init__(self, users: int) -> None:
+        if users < 0:
+            raise UsageError(f"there cannot be {users} users")
+        self._users = users
+        self._level = users
+        self._classes = 0
+        self._class_of = np.full(users, -1, dtype=np.int32)
+        # Classes are disjoint and not empty, so N slots are enough. The slot after them is where class -1,
+        # the users never seen, looks up its size: 0.
+        self._sizes = np.zeros(users + 1, dtype=np.int32)
+
+    @property
+    def level(self) -> int:
+        """The strong privacy level T of all sets added so far."""
+        return self._level
+
+    @property
+    def classes(self) -> int:
+        """The number of classes; users never seen belong to none."""
+        return self._classes
+
+    @property
+    def class_of(self) -> IntArray:
+        """Each user's class, -1 for a user in no set so far: a read-only view that follows later sets."""
+        view = self._class_of.view()
+        view.flags.writeable = False
+        return view
+
+    def class_sizes(self) -> IntArray:
+        """Return the size of each user's class, 0 for a user in no set so far: no sum tells of that user."""
+        return self._sizes[self._class_of]
+
+    def add(self, members: ArrayLike) -> None:
+        """Take in one more learned set."""
+        users = learned_set(members, self._users)
+        # int64: as an index it needs no conversion, and the sort below is vectorised for it.
+        touched, where, inside = np.unique(
+            self._class_of[users].astype(np.int64), return_inverse=True, return_counts=True
+        )
+        before = self._sizes[touched]
+        cut = inside != before  # part of a class, or users never seen before
+        if not cut.any():
+            return
+        parts = inside[cut]
+        fresh = np.arange(self._classes, self._classes + len(parts))
+        self._classes += len(parts)
+        self._sizes[fresh] = parts
+        renamed = touched.copy()
+        renamed[cut] = fresh
+        self._class_of[users] = renamed[where]
+        split = cut & (touched >= 0)
+        left = before[split] - inside[split]
+        self._sizes[touched[split]] = left
+        self._level = min(self._level, int(parts.min()), int(left.min(initial=self._level)))
+
+
+def learned_set(members: ArrayLike, users: int) -> IntArray:
+    """Return the users of a learned set, sorted; refuse an empty set, a stranger, and a user given twice."""
+    checked = frozen_integers(members, np.int32, "users of a learned set")
+    if len(checked) == 0:
+        raise UsageError("a learned set has no users; a round without a result simply has no set")
+    if not np.all(checked[1:] > checked[:-1]):
+        checked = np.sort(checked)
+        if np.any(checked[1:] == checked[:-1]):
+            raise UsageError("a user stands twice in a learned set")
+    check_users(checked[[0, -1]], users)
+    return checked
+
+
+def strong_level(log: ParticipationLog) -> int:
+    """Return the strong privacy level T of a log (eq. def_privacy); N if it holds no learned set.
+
+    >>> strong_level(ParticipationLog.from_dense([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]]))
+    2
+    >>> strong_level(ParticipationLog.from_dense([[1, 1, 1, 0], [0, 1, 1, 0]]))
+    1
+    """
+    strong = StrongLevel(log.users)
+    for _, members in log.sets():
+        strong.add(members)
+    return strong.level

@@ -1,0 +1,129 @@
+"""Files: write whole or not at all, and explain what the operating system refused."""
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from coterie.errors import UsageError
+
+# What to do about the refusals that people meet; any other is shown in the system's own words.
+_READING = {
+    errno.ENOENT: "there is no such file; check the path",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; check the path",
+    errno.EISDIR: "it is a folder; give the path of a file in it",
+    errno.EACCES: "you have no permission to read it; ask its owner, or copy it to where you have",
+}
+_WRITING = {
+    errno.ENOENT: "its folder does not exist; create it first",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; check the path",
+    errno.EISDIR: "there is a folder of this name; give the path of a file",
+    errno.EACCES: "you have no permission to write there; choose another folder",
+    errno.EPERM: "you have no permission to write there; choose another folder",
+    errno.EROFS: "that disk is read-only; choose another folder",
+    errno.ENOSPC: "the disk is full; make room, or choose another folder",
+    errno.EDQUOT: "your disk quota is used up; make room, or choose another folder",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
+}
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an OSError inside the block into a UsageError that says why `path` cannot be read.
+
+    >>> with reading("missing.csv"):
+    ...     open("missing.csv")
+    Traceback (most recent call last):
+    coterie.errors.UsageError: missing.csv cannot be read: there is no such file; check the path
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{os.fspath(path)} cannot be read: {_reason(error, _READING)}") from error
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an OSError inside the block into a UsageError that says why `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{os.fspath(path)} cannot be written: {_reason(error, _WRITING)}") from error
+
+
+def _reason(error: OSError, known: dict[int, str]) -> str:
+    return known.get(error.errno or 0) or error.strerror or str(error)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that `atomic_write` would refuse, before long work is done for nothing.
+
+    >>> check_writable("missing/plan.json")
+    Traceback (most recent call last):
+    coterie.errors.UsageError: missing/plan.json cannot be written: its folder does not exist; create it first
+    """
+    with writing(path):
+        target = _target(path)
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Give a binary file whose content becomes `path`, whole, when the block ends without an exception.
+
+    Until then, and after any failure, `path` is as it was. The bytes go into a temporary file in the same
+    folder, down to the disk, and only then under the final name. A link is followed; the permissions of a
+    file that is replaced are kept.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_write(Path(folder) / "note.txt") as file:
+    ...         _ = file.write(b"hello")
+    ...     [entry.name for entry in Path(folder).iterdir()]
+    ['note.txt']
+    """
+    with writing(path):
+        target = _target(path)
+        # A name of its own: made from the target's name it might be too long.
+        temporary = target.parent / f".coterie-{secrets.token_hex(8)}.tmp"
+        file = temporary.open("xb")
+        try:
+            with file:
+                if target.exists():
+                    temporary.chmod(target.stat().st_mode & 0o777)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(target.parent)
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """Return the file that `path` leads to; refuse what a new file must not take the place of."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{os.fspath(path)} cannot be written: it is a device or a pipe; give a file's path")
+    target.parent.stat()
+    if not target.parent.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    return target
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the new name down to the disk as well, where a folder can be opened for that."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,88 @@
+"""Participation and availability logs as files: CSV and Parquet, in the long form (a row per user and round).
+
+`comma` and `parquet` turn a file into `rows.Rows` and a log into a file; `rows` turns the rows of either into
+a log, so that both forms mean the same and refuse the same.
+"""
+
+import os
+from pathlib import Path
+
+from coterie.errors import UsageError
+from coterie.files import atomic_write
+from coterie.logs.comma import read_csv, write_csv
+from coterie.logs.parquet import read_parquet, write_parquet
+from coterie.logs.rows import Rows, availability_log, check_log, participation_log
+from coterie.values import AvailabilityLog, ParticipationLog
+
+__all__ = ["read_availability", "read_log", "write_log"]
+
+
+def read_log(
+    path: str | os.PathLike[str], users: int | None = None, rounds: int | None = None
+) -> ParticipationLog:
+    r"""Read a participation log from a `.csv` or `.parquet` file.
+
+    The columns are `round` (an integer, 0 or more) and `user` (a name), and `set` (an integer, 0 or more)
+    where a round has several learned sets. Columns and rows may come in any order.
+
+    The file cannot show users who never took part, nor rounds without a result before its first round or
+    after its last. `users` says how many users there are: if all names are integers from 0 to users - 1 they
+    are the users' numbers and the log has no names; otherwise the users that the file does not name come
+    last, as `unseen-1`, `unseen-2` and so on. `rounds` says how many rounds there were, counted from the
+    first in the file. Named users come in numeric order if all names are integers, else in lexicographic
+    order.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "log.csv"
+    ...     _ = file.write_text("round,user\n3,bob\n3,alice\n5,bob\n")
+    ...     log = read_log(file, users=3, rounds=10)
+    >>> log, log.first, log.names
+    (ParticipationLog(3 users, 10 rounds, 2 learned sets), 3, ('alice', 'bob', 'unseen-1'))
+    """
+    return participation_log(_read(Path(path), ("round", "user", "set")), users, rounds)
+
+
+def read_availability(path: str | os.PathLike[str], users: int | None = None) -> AvailabilityLog:
+    """Read who was online when from a `.csv` or `.parquet` file: a row per user online and round.
+
+    The columns are `round` and `user`. Users, names and `users` are as in `read_log`; the record goes from
+    the first round in the file to the last, and a round without rows in between had nobody online.
+    """
+    return availability_log(_read(Path(path), ("round", "user")), users)
+
+
+def write_log(log: ParticipationLog, path: str | os.PathLike[str]) -> None:
+    """Write a participation log to a `.csv` or `.parquet` file, whole or not at all.
+
+    A user without a name is written as its number; the column `set` is written only if a round has several
+    learned sets. `read_log(path, users=log.users)` gives the log back, except for what the file cannot show:
+    users who never took part lose their names, rounds without a result at either end are lost (`rounds` gives
+    those at the end back), and names that are all numbers below `users` are read as numbers.
+
+    >>> import tempfile
+    >>> log = ParticipationLog.from_dense([[1, 1, 0], [0, 1, 1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "log.csv"
+    ...     write_log(log, file)
+    ...     file.read_text().split(), read_log(file, users=3) == log
+    (['round,user', '0,0', '0,1', '1,1', '1,2'], True)
+    """
+    suffix = _suffix(Path(path))
+    check_log(log)
+    with atomic_write(path) as file:
+        if suffix == ".csv":
+            write_csv(log, file)
+        else:
+            write_parquet(log, file)
+
+
+def _read(path: Path, columns: tuple[str, ...]) -> Rows:
+    return read_csv(path, columns) if _suffix(path) == ".csv" else read_parquet(path, columns)
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise UsageError(f"{path}: the name of a log must end in .csv or .parquet, not in {suffix!r}")
+    return suffix

@@ -1,0 +1,194 @@
+"""The rows of a log file, checked, and the logs they make: the same for every file form."""
+
+import re
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+
+import numpy as np
+
+from coterie.errors import UsageError
+from coterie.values import AvailabilityLog, IntArray, ParticipationLog
+
+MAX_NUMBER = 10**18 - 1  # of a round or a set: 18 digits always fit in 64 bits
+
+# One mistyped round number must not ask for the memory of all the rounds up to it.
+_MAX_ROUNDS = 10**8
+_MAX_USERS = 2**31 - 1  # users are numbered in 32 bits
+_MAX_CELLS = 10**9  # rounds × users of an availability log, a byte each
+_INTEGER = re.compile(r"0|[1-9][0-9]*")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The columns of a log file; the user of row r is `names[users[r]]`."""
+
+    path: Path
+    rounds: IntArray
+    sets: IntArray | None
+    users: IntArray
+    names: Sequence[str]
+    lines: IntArray | None = None  # where each row begins, if the file has lines
+
+    def __post_init__(self) -> None:
+        if len(self.rounds) == 0:
+            raise UsageError(f"{self.path} holds no rows; a log needs at least one (round, user)")
+        for index, name in enumerate(self.names):
+            problem = name_problem(name)
+            if problem:
+                raise UsageError(f"{self.place(int(np.argmax(self.users == index)))}: {problem}")
+
+    def place(self, row: int) -> str:
+        """Say where a row stands."""
+        if self.lines is None:
+            return f"{self.path}, row {row + 1}"
+        return f"{self.path}, line {self.lines[row]}"
+
+
+def name_problem(name: str) -> str | None:
+    """Say what is wrong with a user's name and what to do, or None if it can stand in every file form.
+
+    >>> name_problem("O'Neil, Zoë"), name_problem("")
+    (None, 'a user has no name; give every user one')
+    """
+    if not name:
+        return "a user has no name; give every user one"
+    if "\0" in name:
+        return f"the user {name!r} has a NUL byte in its name; the file is damaged, or not text in UTF-8"
+    if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+        return f"the user {name!r} is not text in UTF-8; save the file as UTF-8"
+    return None
+
+
+def check_columns(place: str, found: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse columns that are not known, that stand twice, or that lack `round` or `user`."""
+    expected = "the columns must be round,user" + (", and set if a round has several" if "set" in known else "")
+    for column in found:
+        if column not in known:
+            raise UsageError(f"{place}: unknown column {column!r}; {expected}")
+        if found.count(column) > 1:
+            raise UsageError(f"{place}: the column {column!r} stands there twice; {expected}")
+    for column in ("round", "user"):
+        if column not in found:
+            raise UsageError(f"{place}: the column {column!r} is missing; {expected}")
+
+
+def check_log(log: ParticipationLog) -> None:
+    """Refuse to write a log that could not be read again."""
+    if len(log.set_rounds) and log.set_rounds[0] < 0:
+        raise UsageError(f"round {log.set_rounds[0]} cannot be written; number the rounds from 0")
+    for name in log.names or ():
+        problem = name_problem(name)
+        if problem:
+            raise UsageError(f"the log cannot be written: {problem}")
+
+
+def set_numbers(log: ParticipationLog) -> IntArray | None:
+    """Return each learned set's number within its round, or None if no round has several."""
+    if not np.any(np.diff(log.set_rounds) == 0):
+        return None
+    return np.arange(len(log.set_rounds)) - np.searchsorted(log.set_rounds, log.set_rounds)
+
+
+def participation_log(rows: Rows, users: int | None, rounds: int | None) -> ParticipationLog:
+    """Make the participation log of the rows; `coterie.logs.read_log` says what `users` and `rounds` do."""
+    members, names, total = _numbered(rows, users)
+    first, length = _span(rows, rounds)
+    if rows.sets is None:
+        groups = rows.rounds - first  # a round is a learned set
+    else:
+        labels, ranks = np.unique(rows.sets, return_inverse=True)
+        pairs, groups = np.unique((rows.rounds - first) * len(labels) + ranks, return_inverse=True)
+    # One key per row, so that one sort orders rounds, sets and users; it stays far below 2^63.
+    keys = groups * total + members
+    ordered = np.sort(keys)
+    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(repeated):
+        _refuse_repeat(rows, np.flatnonzero(keys == ordered[repeated[0]]))
+    groups, members = np.divmod(ordered, total)
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    learned = groups[starts] if rows.sets is None else pairs // len(labels)
+    return ParticipationLog(
+        users=total,
+        rounds=length,
+        set_rounds=learned + first,
+        starts=np.append(starts, len(members)),
+        members=members,
+        names=names,
+        first=first,
+    )
+
+
+def availability_log(rows: Rows, users: int | None) -> AvailabilityLog:
+    """Make the availability log of the rows: a row says that its user was online in its round."""
+    log = participation_log(rows, users, None)
+    if log.rounds * log.users > _MAX_CELLS:
+        raise UsageError(
+            f"{rows.path} has {log.rounds} rounds × {log.users} users, more than {_MAX_CELLS} in all; give "
+            f"the record of fewer rounds, or of a sample of the users"
+        )
+    online = np.zeros((log.rounds, log.users), dtype=np.bool_)
+    online[np.repeat(log.set_rounds - log.first, np.diff(log.starts)), log.members] = True
+    return AvailabilityLog(online, log.names)
+
+
+def _span(rows: Rows, rounds: int | None) -> tuple[int, int]:
+    """Return the first round, and how many there are: those in the file, or as many as given."""
+    first, last = int(rows.rounds.min()), int(rows.rounds.max())
+    held = last - first + 1
+    if held > _MAX_ROUNDS:
+        raise UsageError(
+            f"{rows.place(int(np.argmax(rows.rounds)))}: from round {first} to round {last} there are {held} "
+            f"rounds, more than {_MAX_ROUNDS}; number the rounds one after the other"
+        )
+    if rounds is None:
+        return first, held
+    if rounds < held:
+        raise UsageError(
+            f"{rows.path} goes from round {first} to round {last}: {held} rounds, more than the {rounds} "
+            f"given; give the number of all rounds, with a result or without"
+        )
+    if rounds > _MAX_ROUNDS:
+        raise UsageError(f"{rounds} rounds were given; a log holds at most {_MAX_ROUNDS}")
+    return first, rounds
+
+
+def _numbered(rows: Rows, users: int | None) -> tuple[IntArray, tuple[str, ...] | None, int]:
+    """Return each row's user by number, the users' names (None if they are the numbers), and N."""
+    found = len(rows.names)
+    if users is not None and not 1 <= users <= _MAX_USERS:
+        raise UsageError(f"{users} users were given; there must be between 1 and {_MAX_USERS}")
+    if users is not None and found > users:
+        raise UsageError(
+            f"{rows.path} names {found} users, more than the {users} given; give the number of all users"
+        )
+    integers = all(map(_INTEGER.fullmatch, rows.names))
+    if users is not None and integers:
+        # Longer ones are no user's number, and so long ones int() would refuse.
+        digits = len(str(users))
+        if all(len(name) <= digits and int(name) < users for name in rows.names):
+            numbers = np.fromiter(map(int, rows.names), np.int64, found)
+            return numbers[rows.users], None, users
+    # For integers without leading zeros, the shorter and then the lexicographic order is the numeric one.
+    names = sorted(rows.names, key=(lambda name: (len(name), name)) if integers else None)
+    number = {name: index for index, name in enumerate(names)}
+    numbers = np.fromiter(map(number.__getitem__, rows.names), np.int64, found)
+    if users is not None:
+        names.extend(islice(_fresh_names(number), users - found))
+    return numbers[rows.users], tuple(names), len(names)
+
+
+def _fresh_names(taken: Container[str]) -> Iterator[str]:
+    """Yield names for users that the file does not name."""
+    return (name for name in map("unseen-{}".format, count(1)) if name not in taken)
+
+
+def _refuse_repeat(rows: Rows, repeated: IntArray) -> None:
+    """Refuse two rows that say the same."""
+    before, row = (int(index) for index in repeated[:2])
+    learned = "" if rows.sets is None else f"set {rows.sets[row]} of "
+    raise UsageError(
+        f"{rows.place(row)}: the user {rows.names[rows.users[row]]!r} stands twice in {learned}round "
+        f"{rows.rounds[row]} (before: {rows.place(before)}); remove one of the rows"
+    )

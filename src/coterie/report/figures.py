@@ -1,0 +1,130 @@
+"""Figures, each drawn from a record (a plain dictionary, as the commands write it with --json)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import UsageError
+from coterie.files import atomic_write, check_writable
+
+FORMATS = (".png", ".svg")
+# Okabe and Ito's colours: told apart also by people who do not see all colours.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GREY = "#767676"
+
+
+def check_figure_path(path: Path) -> None:
+    """Refuse a picture file that could not be written, before any work is done for it."""
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"{path} is neither a .png nor a .svg file; name the picture so that it ends in one")
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise UsageError("pictures need matplotlib: pip install 'coterie[report]'") from None
+    del mpl
+    check_writable(path)
+
+
+@contextmanager
+def _figure(path: Path, width: float, height: float, columns: int = 1) -> Iterator[Any]:
+    """Give a figure's axes in the project's style, and save it to `path` when the drawing went well."""
+    check_figure_path(path)
+    import matplotlib as mpl
+    from cycler import cycler
+    from matplotlib.figure import Figure
+
+    style: dict[Any, Any] = {
+        "font.size": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.prop_cycle": cycler(color=COLOURS),
+        "legend.frameon": False,
+        "svg.hashsalt": "coterie",  # the same record gives the same file
+        "svg.fonttype": "none",
+    }
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure.subplots(1, columns)
+        kind = path.suffix.lower().removeprefix(".")
+        metadata = {"Date": None} if kind == "svg" else {}
+        with atomic_write(path) as file:
+            figure.savefig(file, format=kind, dpi=160, metadata=metadata)
+
+
+def trade_off(record: dict[str, Any], path: Path) -> None:
+    """Draw C over T for each kind of plan (fig:trade-off-anayltically) from the record of `coterie plan`."""
+    options = record["options"]
+    kinds = list(dict.fromkeys(option["plan"] for option in options))
+    chosen = record["recommended"]
+    with _figure(path, 6.4, 4.0) as axes:
+        reference = record["random_cardinality"]
+        axes.axhline(reference, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+        axes.annotate("random selection", (1.0, reference), xycoords=("axes fraction", "data"), ha="right",
+                      va="bottom", color=GREY)  # fmt: skip
+        for kind, marker in zip(kinds, "os^D", strict=False):
+            curve = [option for option in options if option["plan"] == kind]
+            axes.plot(
+                [option["privacy"] for option in curve],
+                [option["cardinality"] for option in curve],
+                marker=marker,
+                markersize=5,
+                label=kind.replace("-", " "),
+            )
+        axes.scatter(
+            chosen["privacy"],
+            chosen["cardinality"],
+            s=160,
+            facecolors="none",
+            edgecolors="black",
+            label=f"recommended: T = {chosen['privacy']}",
+        )
+        axes.set_xlabel("privacy level T")
+        axes.set_ylabel("users aggregated per round, C")
+        axes.set_ylim(bottom=0, top=reference * 1.12 or 1)
+        axes.set_title(f"{record['users']} users, at most {record['per_round']} per round", loc="left")
+        axes.legend(loc="lower left")
+
+
+def exposure(record: dict[str, Any], path: Path) -> None:
+    """Draw who took part when under several schemes, and from which round on the server has a user alone.
+
+    The record holds `users`, `rounds` and `panels`, each with a `title`, the learned `sets` round by round and
+    `exposed`, for each user the round at which its update became computable, or None.
+    """
+    import numpy as np
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    shades = {
+        "not in the round": "#F2F2F2",
+        "took part": COLOURS[0],
+        "exposed": "#F6C9A6",
+        "took part, exposed": COLOURS[1],
+    }
+    panels = record["panels"]
+    with _figure(path, 9.6, 3.7, columns=len(panels)) as columns:
+        for axes, panel in zip(columns, panels, strict=True):
+            picture = np.zeros((record["users"], record["rounds"]), dtype=np.int64)
+            for round_, users in enumerate(panel["sets"]):
+                picture[users, round_] = 1
+            for user, since in enumerate(panel["exposed"]):
+                if since is not None:
+                    picture[user, since:] += 2
+            axes.imshow(
+                picture,
+                cmap=ListedColormap(list(shades.values())),
+                vmin=0,
+                vmax=3,
+                aspect="auto",
+                interpolation="none",
+                extent=(0.5, record["rounds"] + 0.5, record["users"] + 0.5, 0.5),
+            )
+            axes.set_title(panel["title"], loc="left")
+            axes.set_xlabel("round")
+        columns[0].set_ylabel("user")
+        columns[0].figure.legend(
+            handles=[Patch(color=colour, label=label) for label, colour in shades.items()],
+            loc="outside lower center",
+            ncols=len(shades),
+        )

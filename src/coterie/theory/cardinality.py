@@ -1,0 +1,196 @@
+"""The average aggregation cardinality C (eq:def_cardinality): how many users a round sums, on average."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from coterie.errors import UsageError
+from coterie.theory.parameters import check_count, check_divides, check_probabilities, check_probability
+from coterie.values.arrays import FloatArray, IntArray
+
+_NEGLIGIBLE = 1e-300  # smaller probabilities count as zero: denormal numbers are slow
+_ALIKE = 16  # so many equal probabilities are worth a binomial of their own
+_BLOCK = 64  # sums of so many are built side by side, larger ones one by one
+
+
+def cardinality(users: int, per_round: int, privacy: int, dropout: float) -> float:
+    """Return C for equal dropout p (thm:multi-roundsecagg-guarantees).
+
+        C = K (1 - Σ_{i = N/T-K/T+1 … N/T} C(N/T, i) q^i (1-q)^(N/T-i)),  q = 1 - (1-p)^T
+
+    that is K · P(at least K/T of the N/T batches are whole). Users drop independently; T divides N and K.
+
+    >>> [round(cardinality(120, 12, privacy, 0.1), 4) for privacy in (1, 6, 12)]
+    [12.0, 11.9999, 11.5657]
+    >>> round(cardinality(10_000_000, 10_000, 10, 0.5), 4)
+    2306.1593
+    """
+    batches, needed = check_divides(users, per_round, privacy)
+    dropped = check_probability(dropout, "the dropout probability")
+    whole = 0.0 if dropped == 1.0 else math.exp(privacy * math.log1p(-dropped))
+    return per_round * binomial_at_least(batches, whole, needed)
+
+
+def cardinality_of_batches(whole: ArrayLike, needed: int, cohort: float) -> float:
+    """Return C for unequal batches: the Poisson-binomial form of Theorem 1.
+
+        C = cohort · P(at least `needed` batches are whole),  P(batch b is whole) = Π_{i in b} (1 - p_i)
+
+    `cohort` is the number of users in `needed` batches, on average if batches differ in size. Batches are
+    whole independently of one another.
+
+    >>> cardinality_of_batches([0.5, 0.5, 1.0], needed=2, cohort=12)
+    9.0
+    """
+    if not 0.0 <= cohort < math.inf:
+        raise UsageError(f"the cohort has {cohort} users; give a number that is not negative")
+    return cohort * at_least(whole, needed)
+
+
+def at_least(probabilities: ArrayLike, needed: int) -> float:
+    """Return P(at least `needed` of independent events happen), events having these probabilities.
+
+    >>> at_least([0.5, 0.5, 1.0], 2)
+    0.75
+    """
+    return min(1.0, float(poisson_binomial(probabilities, needed)[-1]))
+
+
+def poisson_binomial(probabilities: ArrayLike, limit: int) -> FloatArray:
+    """Return P(X = 0), …, P(X = limit - 1) and, last, P(X ≥ limit).
+
+    X is the number of independent events that happen. Only positive numbers are added, so every entry keeps
+    its relative accuracy. Equal probabilities are taken together as a binomial: a million of few kinds is
+    fast.
+
+    >>> poisson_binomial([0.5, 0.5, 1.0], 2)
+    array([0.  , 0.25, 0.75])
+    """
+    chances = check_probabilities(probabilities, "probability")
+    limit = check_count(limit, "the limit", least=0)
+    values, counts = np.unique(chances, return_counts=True)
+    alike = counts >= _ALIKE
+    sums = [_binomial(int(n), float(a), limit) for a, n in zip(values[alike], counts[alike], strict=True)]
+    sums += _blocks(np.repeat(values[~alike], counts[~alike]), limit)
+    if not sums:
+        return certain(0, limit)
+    while len(sums) > 1:
+        pairs = [add(left, right) for left, right in zip(sums[::2], sums[1::2], strict=False)]
+        sums = pairs + sums[len(pairs) * 2 :]
+    return sums[0]
+
+
+def certain(value: int, limit: int) -> FloatArray:
+    """Return the distribution, in the form of `poisson_binomial`, of a number that is always `value`."""
+    distribution = np.zeros(limit + 1)
+    distribution[min(value, limit)] = 1.0
+    return distribution
+
+
+def upper(distribution: FloatArray) -> FloatArray:
+    """Return P(X ≥ 0), …, P(X ≥ limit) for a distribution in the form of `poisson_binomial`."""
+    return np.cumsum(distribution[::-1])[::-1]
+
+
+def add(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Return the distribution of X + Y for independent X and Y, all in the form of `poisson_binomial`.
+
+    >>> add(np.array([0.5, 0.5, 0.0]), np.array([0.5, 0.5, 0.0]))
+    array([0.25, 0.5 , 0.25])
+    """
+    limit = len(left) - 1
+    total = np.zeros(limit + 1)
+    total[limit] = left[limit] + left[:limit] @ upper(right)[:0:-1]
+    x, y = np.flatnonzero(left[:limit]), np.flatnonzero(right[:limit])
+    if len(x) and len(y) and x[0] + y[0] < limit:
+        body = np.convolve(left[x[0] : x[-1] + 1], right[y[0] : y[-1] + 1])[: limit - x[0] - y[0]]
+        total[x[0] + y[0] : x[0] + y[0] + len(body)] = np.where(body < _NEGLIGIBLE, 0.0, body)
+    return total
+
+
+def _blocks(chances: FloatArray, limit: int) -> list[FloatArray]:
+    """Return distributions of sums over blocks of the events: pairs, then pairs of pairs, and so on."""
+    table = np.stack((1.0 - chances, chances), axis=1)
+    while len(table) > 1 and table.shape[1] <= _BLOCK:
+        width = table.shape[1]
+        if len(table) % 2:
+            table = np.vstack((table, certain(0, width - 1)))
+        left, right = table[::2], table[1::2]
+        table = np.zeros((len(left), 2 * width - 1))
+        for happened in range(width):
+            table[:, happened : happened + width] += left[:, happened, None] * right
+    # A row has at least two columns: P(X = 0), P(X = 1), …; those from `limit` on are taken together.
+    missing = max(0, limit + 1 - table.shape[1])
+    tail = np.pad(table, ((0, 0), (0, missing)))
+    return list(np.column_stack((tail[:, :limit], tail[:, limit:].sum(axis=1))))
+
+
+def _binomial(trials: int, chance: float, limit: int) -> FloatArray:
+    """Return the distribution of a binomial number, in the form of `poisson_binomial`."""
+    kept = np.arange(min(limit, trials + 1))
+    distribution = np.zeros(limit + 1)
+    distribution[: len(kept)] = binomial(trials, chance, kept)
+    distribution[limit] = binomial_at_least(trials, chance, limit)
+    return distribution
+
+
+def binomial_at_least(trials: int, chance: float, needed: int) -> float:
+    """Return P(Bin(n, a) ≥ k) = I_a(k, n - k + 1), the regularised incomplete beta function.
+
+    >>> binomial_at_least(3, 0.5, 2)
+    0.5
+    """
+    from scipy.special import betainc
+
+    if needed <= 0:
+        return 1.0
+    return float(betainc(needed, trials - needed + 1, chance)) if needed <= trials else 0.0
+
+
+def binomial(trials: int, chance: float, happened: IntArray) -> FloatArray:
+    """Return P(Bin(n, a) = x) for each x in `happened`, to full relative accuracy also for large n.
+
+    Loader's saddle-point form: with δ(n) = log n! - log(√(2πn) (n/e)^n) and D(x, m) = x log(x/m) + m - x,
+    log P = δ(n) - δ(x) - δ(n-x) - D(x, na) - D(n-x, n(1-a)) + ½ log(n / (2π x (n-x))) for 0 < x < n.
+
+    >>> binomial(3, 0.5, np.arange(4))
+    array([0.125, 0.375, 0.375, 0.125])
+    """
+    if trials == 0 or chance in {0.0, 1.0}:
+        return np.where(happened == round(trials * chance), 1.0, 0.0)
+    x = happened.astype(np.float64)
+    rest = trials - x
+    with np.errstate(all="ignore"):
+        log = (
+            _stirling_rest(np.float64(trials))
+            - _stirling_rest(x)
+            - _stirling_rest(rest)
+            - _deviance(x, trials * chance)
+            - _deviance(rest, trials * (1.0 - chance))
+            + 0.5 * np.log(trials / (2.0 * math.pi * x * rest))
+        )
+        log = np.where(x == 0, trials * math.log1p(-chance), log)
+        log = np.where(rest == 0, trials * math.log(chance), log)
+        probability = np.exp(log)
+    return np.where(probability < _NEGLIGIBLE, 0.0, probability)
+
+
+def _deviance(count: FloatArray, mean: float) -> FloatArray:
+    """Return D(x, m) = x log(x/m) + m - x without cancelling near x = m or overflowing far from it."""
+    shift = (count - mean) / mean
+    near = mean * ((1.0 + shift) * np.log1p(shift) - shift)
+    far = count * (np.log(count) - math.log(mean)) + mean - count
+    return np.asarray(np.where(shift < 1.0, near, far), dtype=np.float64)
+
+
+def _stirling_rest(count: FloatArray | np.float64) -> FloatArray:
+    """Return δ(n), what Stirling's formula leaves out of log n!."""
+    from scipy.special import gammaln
+
+    near = gammaln(count + 1.0) - (count + 0.5) * np.log(count) + count - 0.5 * math.log(2.0 * math.pi)
+    square = np.square(count)
+    far = (
+        1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square) / square
+    ) / count
+    return np.asarray(np.where(count < 16, near, far), dtype=np.float64)  # noqa: PLR2004 - far is exact here

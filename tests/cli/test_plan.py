@@ -1,0 +1,174 @@
+"""`coterie plan`, used as its user would: real processes, real files."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from coterie import ParticipationLog
+from coterie.logs import write_log
+from coterie.plans import read_plan
+from coterie.theory import cardinality
+
+
+def coterie(*arguments, **options):
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "coterie", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "COLUMNS": "100"},
+        **options,
+    )
+
+
+@pytest.fixture
+def online(tmp_path):
+    """An availability log of 24 users in two shifts over 40 rounds."""
+    rng = np.random.default_rng(0)
+    shift = np.arange(24) % 2
+    matrix = (np.arange(40)[:, None] % 2 == shift) & (rng.random((40, 24)) < 0.95)
+    path = tmp_path / "online.csv"
+    write_log(ParticipationLog.from_dense(matrix.astype(int)), path)
+    return path
+
+
+def test_the_table_recommends_and_explains():
+    """The table shows every T with both kinds of plan, names the recommendation and states its rule."""
+    run = coterie("plan", "--users", 120, "--per-round", 12, "--dropout", "0.1,0.2,0.3,0.4,0.5")
+    assert run.returncode == 0, run.stderr
+    assert "by availability" in run.stdout
+    assert "20 of 6" in run.stdout
+    assert "91390" in run.stdout
+    assert "Recommended: T = " in run.stdout
+    assert "Rule: the largest T" in run.stdout
+    assert run.stderr == ""
+
+
+def test_json_is_one_object_with_the_promised_fields():
+    """--json prints one object to standard output, nothing else, with Theorem 1's C for equal dropout."""
+    run = coterie("plan", "--users", 120, "--per-round", 12, "--dropout", "0.2", "--json")
+    record = json.loads(run.stdout)
+    assert (record["users"], record["per_round"]) == (120, 12)
+    promised = {
+        "privacy",
+        "plan",
+        "batches",
+        "family_size",
+        "cardinality",
+        "skipped",
+        "fairness_gap",
+        "rounds_factor",
+    }
+    for option in record["options"]:
+        assert promised <= option.keys()
+    assert {option["privacy"] for option in record["options"]} >= {1, 2, 3, 4, 6, 12}
+    for option in record["options"]:
+        if option["privacy"] in (1, 2, 3, 4, 6, 12):
+            assert option["cardinality"] == pytest.approx(cardinality(120, 12, option["privacy"], 0.2))
+    sizes = {option["privacy"]: option["family_size"] for option in record["options"]}
+    assert (sizes[6], sizes[4], sizes[3]) == (190, 4060, 91390)
+    assert record["recommended"] in record["options"]
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_one_does_not():
+    """Everything that is drawn hangs on --seed."""
+    first, again, other = (
+        coterie(
+            "plan", "--users", 60, "--per-round", 12, "--dropout", "0.1,0.5", "--seed", seed, "--json"
+        ).stdout
+        for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_a_log_makes_co_availability_plans_and_files(online, tmp_path):
+    """From a log of two shifts the co-availability plan wins; the plan and both kinds of picture are written."""
+    out, png, svg = tmp_path / "plan.json", tmp_path / "p.png", tmp_path / "p.svg"
+    run = coterie("plan", "--per-round", 6, "--availability", online, "--out", out, "--plot", png, "--json")
+    record = json.loads(run.stdout)
+    best = {option["plan"]: option["cardinality"] for option in record["options"] if option["privacy"] == 3}
+    assert best["by-co-availability"] > best["consecutive"] + 1
+    plan = read_plan(out)
+    assert plan.privacy == record["recommended"]["privacy"]
+    assert plan.names == tuple(str(user) for user in range(24))
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert coterie("plan", "--per-round", 6, "--availability", online, "--plot", svg).returncode == 0
+    assert "<svg" in svg.read_text()
+
+
+def test_one_level_churn_and_mixing():
+    """--privacy looks at one level only; --churn and --mixing add what they promise."""
+    run = coterie(
+        "plan", "--users", 100, "--per-round", 20, "--privacy", 7, "--dropout", "0.1,0.3", "--churn", 0.2,
+        "--mixing", 0.3, "--json",
+    )  # fmt: skip
+    record = json.loads(run.stdout)
+    assert {option["privacy"] for option in record["options"]} == {7}
+    assert {option["plan"] for option in record["options"]} == {"consecutive", "by-availability", "mixed"}
+    assert record["options"][0]["cohort_sizes"] == [14, 16]
+    assert 0 < record["options"][0]["churn"]["retired_batches"] < 1
+
+
+BASE = ["plan", "--users", 120, "--per-round", 12, "--dropout", "0.3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*BASE, "--privacy", 0], "T is 0"),
+        ([*BASE, "--privacy", 13], "T = 13 is above K = 12"),
+        (
+            ["plan", "--users", 10, "--per-round", 12, "--dropout", "0.3"],
+            "K = 12 users per round is above N = 10",
+        ),
+        (["plan", "--users", 0, "--per-round", 12, "--dropout", "0.3"], "--users is 0"),
+        (["plan", "--users", 120, "--per-round", 12, "--dropout", "-0.3"], "-0.3"),
+        (["plan", "--users", 120, "--per-round", 12, "--dropout", "nan"], "nan"),
+        (["plan", "--users", 120, "--per-round", 12, "--dropout", "0.3,x"], "'0.3,x'"),
+        (["plan", "--users", 120, "--per-round", 12], "--dropout 0.3"),
+        (["plan", "--per-round", 12, "--dropout", "0.3"], "--users 120"),
+        (["plan", "--users", "many", "--per-round", 12, "--dropout", "0.3"], "many"),
+        ([*BASE, "--availability", "log.csv"], "in one way"),
+        ([*BASE, "--churn", 2], "churn"),
+        ([*BASE, "--mixing", -1], "mixing is -1"),
+        ([*BASE, "--plot", "p.gif"], "neither a .png nor a .svg"),
+        ([*BASE, "--out", "missing/plan.json"], "folder does not exist"),
+        ([*BASE, "--plot", "missing/p.png"], "folder does not exist"),
+        (["plan", "--per-round", 2, "--availability", "missing.csv"], "no such file"),
+        (["plan", "--per-round", 2, "--availability", "empty.csv"], "empty.csv"),
+        (["plan", "--per-round", 2, "--availability", "header.csv"], "holds no rows"),
+        (["plan", "--per-round", 2, "--availability", "truncated.csv"], "truncated.csv"),
+        (["plan", "--per-round", 2, "--users", 2, "--availability", "three.csv"], "3"),
+        (["plan", "--per-round", 2, "--availability", "columns.csv"], "when"),
+        (["plant"], "plant"),
+        ([*BASE, "--frobnicate"], "frobnicate"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, message, tmp_path):
+    """Bad input gives a message with the value and what to do, exit code 2, and no traceback."""
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "header.csv").write_text("round,user\n")
+    (tmp_path / "truncated.csv").write_text("round,user\n0,ann\n0,bob\n1")
+    (tmp_path / "three.csv").write_text("round,user\n0,ann\n0,bob\n1,cas\n")
+    (tmp_path / "columns.csv").write_text("when,user\n0,ann\n")
+    run = coterie(*arguments, cwd=tmp_path)
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert message in run.stderr
+    assert "Traceback" not in run.stderr
+    assert run.stdout == ""
+    assert len(run.stderr.strip().splitlines()) <= 2
+
+
+def test_an_unwritable_folder_is_named_before_the_work():
+    """A folder in which nothing can be written is refused, with its name."""
+    run = coterie(*BASE, "--out", "/proc/self/plan.json")
+    assert run.returncode == 2
+    assert "/proc/self/plan.json" in run.stderr
+    assert run.stdout == ""

@@ -1,0 +1,33 @@
+"""Figures are drawn from records alone, and refuse what they cannot draw before any work is done."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coterie import UsageError
+from coterie.report.figures import check_figure_path, exposure, trade_off
+
+OPTION = {"privacy": 2, "plan": "consecutive", "cardinality": 3.5}
+PLAN = {"users": 8, "per_round": 4, "random_cardinality": 4.0, "options": [OPTION], "recommended": OPTION}
+PANEL = {"title": "random", "sets": [[0, 1], [1, 2]], "exposed": [None, 1, None]}
+EXPOSURE = {"users": 3, "rounds": 2, "panels": [PANEL, PANEL]}
+
+
+@pytest.mark.parametrize(("draw", "record"), [(trade_off, PLAN), (exposure, EXPOSURE)])
+def test_a_record_that_went_through_json_draws_the_same_picture(draw, record, tmp_path):
+    """The same record gives the same SVG, byte for byte, also after JSON; PNG works too."""
+    first, second, third = tmp_path / "a.svg", tmp_path / "b.svg", tmp_path / "c.png"
+    draw(record, first)
+    draw(json.loads(json.dumps(record)), second)
+    draw(record, third)
+    assert first.read_bytes() == second.read_bytes()
+    assert third.read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svg", "b.svg", "c.png"]
+
+
+@pytest.mark.parametrize(("name", "message"), [("p.gif", "neither a .png nor a .svg"), ("no/p.png", "folder")])
+def test_a_picture_that_cannot_be_written_is_refused_first(name, message, tmp_path):
+    """A wrong suffix or a missing folder is named before anything is drawn."""
+    with pytest.raises(UsageError, match=message):
+        check_figure_path(Path(tmp_path / name))

@@ -1,0 +1,54 @@
+"""README and docs say what is true: their sessions are run, their pictures' records made again."""
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def sessions():
+    """Yield every console session of the documents: its command and the output that stands below it."""
+    for document in DOCUMENTS:
+        for block in re.findall(r"```console\n(.*?)```", document.read_text(), flags=re.DOTALL):
+            for command, output in re.findall(r"^\$ (coterie .*)\n((?:(?!\$ ).*\n)*)", block, flags=re.MULTILINE):
+                yield pytest.param(command, output, id=f"{document.name}: {command}")
+
+
+@pytest.mark.parametrize(("command", "output"), list(sessions()))
+def test_a_session_in_the_documents_prints_what_stands_there(command, output, tmp_path):
+    """Running a documented command gives the documented output, to the letter."""
+    run = subprocess.run(
+        [sys.executable, "-m", "coterie", *shlex.split(command)[1:]],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    shown = [line.rstrip() for line in run.stdout.splitlines()]
+    assert shown == [line.rstrip() for line in output.splitlines()]
+
+
+def test_the_picture_of_the_idea_is_what_exact_arithmetic_gives():
+    """The committed record of the README's picture is made again, bit for bit."""
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs" / "pictures.py")
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    assert pictures.idea() == json.loads((ROOT / "docs" / "pictures" / "idea.json").read_text())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_files_lead_somewhere(document):
+    """Every relative link and picture of a document exists."""
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text()):
+        assert (document.parent / target).exists(), target

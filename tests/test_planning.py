@@ -1,0 +1,191 @@
+"""What `coterie plan` is built on: exact trade-offs where they exist, honest simulations elsewhere."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie import AvailabilityLog, UsageError, planning
+from coterie.planning import KnownDropout, RecordedAvailability, feasible_levels, options, recommend
+from coterie.selection import (
+    BatchSelector,
+    IndependentDropout,
+    by_availability,
+    by_co_availability,
+    consecutive,
+    draw_dropout,
+)
+from coterie.theory import cardinality
+
+PAPER = [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "maker", "expected"),
+    [
+        (6, "consecutive", 8.40),
+        (12, "consecutive", 1.56),
+        (4, "consecutive", 11.83),
+        (3, "consecutive", 12.00),
+        (6, "by-availability", 11.29),
+        (12, "by-availability", 6.55),
+    ],
+)
+def test_mean_cardinality_over_the_papers_dropouts(privacy, maker, expected):
+    """Averaged over draws of p_i from {0.1 … 0.5} at N = 120, K = 12, C has its known value."""
+    values = []
+    for seed in range(800):
+        population = KnownDropout(draw_dropout(PAPER, 120, np.random.default_rng(seed)), seed)
+        plan = planning.plan_makers(population, 0.0, seed)[maker](privacy)
+        values.append(population.trade(plan, 12).cardinality)
+    assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / math.sqrt(len(values)) + 0.005)
+
+
+@given(dropout=st.floats(0, 0.9), privacy=st.sampled_from([1, 2, 3, 4, 6, 12]))
+@settings(deadline=None)
+def test_equal_dropout_gives_theorem_1(dropout, privacy):
+    """With one dropout probability C is Theorem 1's closed form and F is 0, for both kinds of plan."""
+    population = KnownDropout(np.full(120, dropout), 0)
+    for option in options([privacy], 12, population, population):
+        assert option.trade.cardinality == pytest.approx(
+            cardinality(120, 12, privacy, dropout), rel=1e-9, abs=1e-12
+        )
+        assert option.trade.fairness_gap == 0
+        assert option.trade.skipped == pytest.approx(1 - option.trade.cardinality / 12, abs=1e-9)
+
+
+@pytest.mark.parametrize(("users", "per_round", "privacy"), [(60, 12, 4), (60, 13, 7), (50, 11, 3)])
+def test_exact_trade_agrees_with_running_the_selector(users, per_round, privacy):
+    """C, skipped rounds and F computed in closed form are what the real selector gives over many rounds."""
+    rng = np.random.default_rng(3)
+    dropout = draw_dropout(PAPER, users, rng)
+    plan = by_availability(dropout, privacy)
+    trade = KnownDropout(dropout, 0).trade(plan, per_round)
+    assert trade.exact
+    rounds, counts = 6000, np.zeros(users, dtype=np.int64)
+    selector, model = BatchSelector(plan, per_round), IndependentDropout(dropout)
+    skipped = 0
+    for _ in range(rounds):
+        cohort = selector.choose(model.sample(rng), counts, rng)
+        if cohort is None:
+            skipped += 1
+        else:
+            counts[cohort.users] += 1
+    assert skipped / rounds == pytest.approx(trade.skipped, abs=0.03)
+    assert counts.sum() / rounds == pytest.approx(trade.cardinality, abs=0.03 * per_round)
+    assert np.ptp(counts) / rounds == pytest.approx(trade.fairness_gap, abs=0.03)
+
+
+def test_uneven_cohorts_are_simulated_and_say_so():
+    """Where cohorts differ in their number of batches, the numbers come from a simulation, not from a formula."""
+    population = KnownDropout(np.full(100, 0.1), 0)
+    trade = population.trade(consecutive(100, 7), per_round=21)
+    assert not trade.exact
+    assert 15 <= trade.cardinality <= 21
+    assert population.trade(consecutive(100, 7), per_round=21) == trade
+
+
+def test_a_replayed_log_gives_its_own_frequencies():
+    """Replaying a log in which a batch is whole every other round skips every other round."""
+    online = np.ones((10, 4), dtype=bool)
+    online[::2, 0] = online[::2, 2] = False
+    population = RecordedAvailability(AvailabilityLog(online), 0)
+    trade = population.trade(consecutive(4, 2), per_round=2)
+    assert (trade.cardinality, trade.skipped) == (1.0, 0.5)
+    assert population.random_cardinality(2) == 2.0
+
+
+def test_a_plan_is_never_judged_on_the_rounds_it_was_made_from():
+    """On pure noise co-availability gains nothing on held-out rounds, though it would on its own."""
+    rng = np.random.default_rng(0)
+    log = AvailabilityLog(rng.random((60, 120)) < 0.6)
+    made_from, judged_on = planning.halves(RecordedAvailability(log, 0))
+    assert (made_from.log.rounds, judged_on.log.rounds) == (30, 30)
+    plan = by_co_availability(made_from.log, 6)
+    flattering, honest = made_from.trade(plan, 12).cardinality, judged_on.trade(plan, 12).cardinality
+    plain = judged_on.trade(consecutive(120, 6), 12).cardinality
+    assert flattering > honest
+    assert honest == pytest.approx(plain, abs=2.0)
+
+
+def test_one_recorded_round_is_too_few():
+    """A log of one round is refused: nothing could be held out."""
+    with pytest.raises(UsageError, match="one round"):
+        planning.halves(RecordedAvailability(AvailabilityLog(np.ones((1, 4), dtype=bool)), 0))
+
+
+@given(users=st.integers(1, 300), data=st.data())
+@settings(deadline=None)
+def test_levels_shown_are_feasible_and_few(users, data):
+    """Every level dividing N and K is shown, all fit, no two give the same plan, and they stay readable."""
+    per_round = data.draw(st.integers(1, users))
+    levels = feasible_levels(users, per_round)
+    dividing = [t for t in range(1, per_round + 1) if users % t == 0 and per_round % t == 0]
+    assert set(dividing) <= set(levels)
+    assert len(levels) <= max(30, len(dividing))
+    assert len({users // level for level in levels}) == len(levels)
+    for level in levels:
+        BatchSelector(consecutive(users, level), per_round)
+
+
+def test_the_rule_picks_the_strongest_level_that_is_cheap_and_fair():
+    """The recommendation is the largest T within the limits on rounds and fairness; the fairer plan wins a tie."""
+    population = KnownDropout(draw_dropout(PAPER, 120, np.random.default_rng(0)), 0)
+    found = list(options(feasible_levels(120, 12), 12, population, population))
+    choice, met = recommend(found, 120, 12)
+    assert met
+    assert choice.rounds_factor <= planning.ROUNDS_LIMIT
+    assert choice.trade.fairness_gap <= 12 / 120
+    better = [
+        option
+        for option in found
+        if option.privacy > choice.privacy
+        and option.rounds_factor <= planning.ROUNDS_LIMIT
+        and option.trade.fairness_gap <= 12 / 120
+    ]
+    assert better == []
+
+
+def test_when_nothing_meets_the_rule_the_nearest_is_offered():
+    """With users away nine times in ten no T > 1 is cheap: the one needing fewest rounds is returned, marked."""
+    population = KnownDropout(np.full(120, 0.9), 0)
+    choice, met = recommend(list(options([1, 2, 3, 4], 12, population, population)), 120, 12)
+    assert not met
+    assert choice.privacy == 2
+
+
+def test_churn_equals_a_simulated_year():
+    """Retired batches, stranded users and C after a year agree with drawing the leavers many times."""
+    population = KnownDropout(np.full(60, 0.1), 0)
+    option = next(iter(options([5], 10, population, population, churn=0.05)))
+    rng = np.random.default_rng(0)
+    retired, stranded, users = [], [], []
+    for _ in range(4000):
+        left = (rng.random(60) < 0.05).reshape(12, 5)
+        gone = left.any(axis=1)
+        retired.append(gone.mean())
+        stranded.append((~left[gone]).sum())
+        whole = ~gone & (rng.random((12, 5)) >= 0.1).all(axis=1)
+        users.append(10 if whole.sum() >= 2 else 0)
+    assert option.churn.retired_batches == pytest.approx(np.mean(retired), abs=0.01)
+    assert option.churn.stranded_users == pytest.approx(np.mean(stranded), abs=0.5)
+    assert option.churn.cardinality == pytest.approx(np.mean(users), abs=0.1)
+
+
+def test_homogeneous_batches_are_warned_of_and_mixed_ones_are_not():
+    """A sorted plan over different dropouts is warned of; plans that mix are not."""
+    population = KnownDropout(draw_dropout(PAPER, 120, np.random.default_rng(0)), 0)
+    found = {option.kind: option for option in options([6], 12, population, population, mixing=0.6)}
+    assert "between batches" in planning.homogeneity_warning(found["by-availability"])
+    assert planning.homogeneity_warning(found["consecutive"]) is None
+    assert planning.homogeneity_warning(found["mixed"]) is None
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.5, float("nan")])
+def test_a_churn_that_is_no_share_is_refused(rate):
+    """Churn must be a probability."""
+    population = KnownDropout(np.full(12, 0.1), 0)
+    with pytest.raises(UsageError, match="churn"):
+        list(options([3], 6, population, population, churn=rate))
