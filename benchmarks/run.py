@@ -17,9 +17,7 @@ def main(names: list[str]) -> None:
     RESULTS.mkdir(exist_ok=True)
     for name in names or NAMES:
         # A process of its own: peak memory counts one benchmark only.
-        run = subprocess.run(
-            [sys.executable, __file__, "--one", name], check=True, capture_output=True, text=True
-        )
+        run = subprocess.run([sys.executable, __file__, "--one", name], check=True, capture_output=True, text=True)
         result = json.loads(run.stdout)
         (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), **result}, indent=2) + "\n")
         print(f"{name}: {result.pop('what')}")

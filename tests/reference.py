@@ -84,11 +84,7 @@ def algorithm_1(users, per_round, privacy):
 
 def available_rows(family, available):
     """Return the rows of B whose users are all available (the matrix B^(t) of Algorithm 2)."""
-    found = []
-    for row in family:
-        if all(available[user] for user in np.flatnonzero(row)):
-            found.append(row)
-    return found
+    return [row for row in family if all(available[user] for user in np.flatnonzero(row))]
 
 
 def choose_row(family, available, counts, rng):

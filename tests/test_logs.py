@@ -162,6 +162,7 @@ def test_order_and_names_of_users(tmp_path, users, given, names):
         ("round,user\n0,a\n\n1,b,c\n", "line 4: the header has 2 fields and this row 3"),
         ("round,user\n0,\n", "line 2: a user has no name"),
         ('round,user\n0,"two\nlines"\n1,""\n', "line 4: a user has no name"),
+        ('round,user\r\n0,"two\r\nlines"\r\n1,"a\rb"\r\n1,""\r\n', "line 6: a user has no name"),
         ("round,user\n0,a\n1.0,b\n", "line 3: the round '1.0' is not an integer of 0 or more"),
         ("round,user\n-1,a\n", "line 2: the round '-1' is not an integer of 0 or more"),
         ("round,user\n1_000,a\n", "line 2: the round '1_000' is not"),

@@ -1,6 +1,7 @@
 """Plans as files."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -52,6 +53,20 @@ def test_a_line_per_batch(tmp_path):
         '"names": [', '"ä",', '"b\\"",', '"c",', '"d",', '"e"', "],",
         '"batches": [', "[0,1],", "[4,2,3]", "]}",
     ]  # fmt: skip
+
+
+def test_little_memory(tmp_path, monkeypatch):
+    """Reading never holds more than a piece of the batches as Python integers, which take most."""
+    monkeypatch.setattr(plans, "_BYTES_READ", 1 << 14)
+    path = tmp_path / "plan.json"
+    plan = BatchPlan(100_000, 10, np.arange(100_000, dtype=np.int32), np.arange(0, 100_001, 10))
+    write_plan(plan, path)
+    tracemalloc.start()
+    again = read_plan(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert again == plan
+    assert peak < path.stat().st_size + 4 * plan.members.nbytes
 
 
 GOOD = {"format": "coterie plan", "version": 1, "users": 4, "privacy": 2, "batches": [[0, 1], [2, 3]]}

@@ -60,7 +60,7 @@ class KnownDropout:
 
     >>> population = KnownDropout(np.full(120, 0.3), seed=0)
     >>> round(population.trade(consecutive(120, 6), per_round=12).cardinality, 3)
-    7.735
+    8.4
     """
 
     names: tuple[str, ...] | None = None

@@ -79,9 +79,7 @@ def test_json_is_one_object_with_the_promised_fields():
 def test_the_same_seed_gives_the_same_answer_and_another_one_does_not():
     """Everything that is drawn hangs on --seed."""
     first, again, other = (
-        coterie(
-            "plan", "--users", 60, "--per-round", 12, "--dropout", "0.1,0.5", "--seed", seed, "--json"
-        ).stdout
+        coterie("plan", "--users", 60, "--per-round", 12, "--dropout", "0.1,0.5", "--seed", seed, "--json").stdout
         for seed in (1, 1, 2)
     )
     assert first == again

@@ -70,9 +70,7 @@ def test_mixing_of_one_forgets_availability_and_of_zero_keeps_the_order():
     dropout = np.linspace(0, 0.9, 1000)
     rng = np.random.default_rng(5)
     assert by_availability(dropout, 10, mixing=0.0) == by_availability(dropout, 10)
-    spread = [
-        np.ptp(dropout[by_availability(dropout, 10, mixing=m, rng=rng).members[:10]]) for m in (0, 0.3, 1)
-    ]
+    spread = [np.ptp(dropout[by_availability(dropout, 10, mixing=m, rng=rng).members[:10]]) for m in (0, 0.3, 1)]
     assert spread[0] < 0.01
     assert spread[2] > 0.3
 

@@ -4,11 +4,11 @@ from itertools import combinations, permutations
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+import reference
 from coterie import BatchPlan, UsageError
 from coterie.selection import (
     BatchSelector,

@@ -98,15 +98,11 @@ def test_addition_keeps_the_tail() -> None:
     ("users", "per_round", "privacy"),
     [(120, 12, 1), (120, 12, 3), (120, 12, 6), (120, 12, 12), (8, 8, 2), (5, 1, 1)],
 )
-@pytest.mark.parametrize(
-    "dropout", [Fraction(0), Fraction(1, 8), Fraction(1, 2), Fraction(7, 8), Fraction(1)]
-)
+@pytest.mark.parametrize("dropout", [Fraction(0), Fraction(1, 8), Fraction(1, 2), Fraction(7, 8), Fraction(1)])
 def test_cardinality_is_theorem_one(users: int, per_round: int, privacy: int, dropout: Fraction) -> None:
     """C equals the printed sum in exact fractions, with small and with certain dropout."""
     exact = float(as_printed(users, per_round, privacy, dropout))
-    assert cardinality(users, per_round, privacy, float(dropout)) == pytest.approx(
-        exact, rel=1e-12, abs=1e-300
-    )
+    assert cardinality(users, per_round, privacy, float(dropout)) == pytest.approx(exact, rel=1e-12, abs=1e-300)
 
 
 @pytest.mark.parametrize(

@@ -73,16 +73,12 @@ def test_skipped_rounds_are_averaged_over() -> None:
     by_hand = sum(p * batch_convergence_bound(PROBLEM, 12, 4, 2, 4.0, x) for x, p in enumerate(chance))
     assert batch_convergence_bound(PROBLEM, 12, 4, 2, 1.0, 9) == pytest.approx(by_hand, rel=1e-13)
     assert batch_convergence_bound(PROBLEM, 12, 4, 1, 1.0, 9) > convergence_bound(PROBLEM, 12, 4, 1.0, 9)
-    assert batch_convergence_bound(PROBLEM, 12, 4, 2, 0.0, 9) == batch_convergence_bound(
-        PROBLEM, 12, 4, 2, 4.0, 0
-    )
+    assert batch_convergence_bound(PROBLEM, 12, 4, 2, 0.0, 9) == batch_convergence_bound(PROBLEM, 12, 4, 2, 4.0, 0)
 
 
 def test_heterogeneity_is_a_mean() -> None:
     """Users with the same loss have Γ = 0 in the careful form; the printed Γ is then negative."""
-    alike = replace(
-        PROBLEM, user_optima=np.full(12, 2.0), gradient_bound=0.0, gradient_variances=np.zeros(12)
-    )
+    alike = replace(PROBLEM, user_optima=np.full(12, 2.0), gradient_bound=0.0, gradient_variances=np.zeros(12))
     expected = 3 / 15 * 8 * 4.0
     assert batch_convergence_bound(alike, 12, 4, 2, 4.0, 0) == pytest.approx(expected, rel=1e-14)
     assert convergence_bound(alike, 12, 4, 4.0, 0) < 0.0

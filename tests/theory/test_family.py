@@ -20,8 +20,7 @@ def largest_family(users: int, per_round: int, privacy: int) -> int:
     cohorts = list(combinations(range(users), per_round))
     families = np.arange(1, 1 << len(cohorts), dtype=np.int64)
     columns = [
-        families & sum(1 << row for row, cohort in enumerate(cohorts) if user in cohort)
-        for user in range(users)
+        families & sum(1 << row for row, cohort in enumerate(cohorts) if user in cohort) for user in range(users)
     ]
     private = np.ones(len(families), dtype=np.bool_)
     for column in columns:

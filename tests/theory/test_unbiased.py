@@ -37,9 +37,7 @@ def test_family_is_unbiased(shape: tuple[int, int, int], data: st.DataObject) ->
 
 @given(st.sampled_from([(2, 3, 1), (2, 3, 2), (1, 5, 2), (3, 2, 1), (2, 4, 2)]), st.integers(1, 6), st.data())
 @settings(deadline=None, max_examples=20)
-def test_equal_dropout_keeps_it_unbiased(
-    shape: tuple[int, int, int], dropout: int, data: st.DataObject
-) -> None:
+def test_equal_dropout_keeps_it_unbiased(shape: tuple[int, int, int], dropout: int, data: st.DataObject) -> None:
     """With equal dropout and a uniform available row, a round that runs is unbiased, exactly."""
     privacy, batches, needed = shape
     users, lost = privacy * batches, Fraction(dropout, 7)

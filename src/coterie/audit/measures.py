@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from coterie.audit.strong import StrongLevel, learned_set
+from coterie.audit.strong import StrongLevel
 from coterie.values import FloatArray, IntArray, ParticipationLog
+from coterie.values.log import learned_set
 
 
 class RoundMeasures(NamedTuple):

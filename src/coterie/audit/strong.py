@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
 from coterie.values import IntArray, ParticipationLog
-from coterie.values.arrays import check_users, frozen_integers
+from coterie.values.log import learned_set
 
 
 class StrongLevel:
@@ -86,19 +86,6 @@ class StrongLevel:
         left = before[split] - inside[split]
         self._sizes[touched[split]] = left
         self._level = min(self._level, int(parts.min()), int(left.min(initial=self._level)))
-
-
-def learned_set(members: ArrayLike, users: int) -> IntArray:
-    """Return the users of a learned set, sorted; refuse an empty set, a stranger, and a user given twice."""
-    checked = frozen_integers(members, np.int32, "users of a learned set")
-    if len(checked) == 0:
-        raise UsageError("a learned set has no users; a round without a result simply has no set")
-    if not np.all(checked[1:] > checked[:-1]):
-        checked = np.sort(checked)
-        if np.any(checked[1:] == checked[:-1]):
-            raise UsageError("a user stands twice in a learned set")
-    check_users(checked[[0, -1]], users)
-    return checked
 
 
 def strong_level(log: ParticipationLog) -> int:

@@ -51,9 +51,7 @@ def consecutive(users: int, privacy: int, names: Sequence[str] | None = None) ->
     return _plan(np.arange(users, dtype=np.int32), privacy, names)
 
 
-def shuffled(
-    users: int, privacy: int, rng: np.random.Generator, names: Sequence[str] | None = None
-) -> BatchPlan:
+def shuffled(users: int, privacy: int, rng: np.random.Generator, names: Sequence[str] | None = None) -> BatchPlan:
     """Put users into batches at random."""
     return _plan(rng.permutation(np.arange(users, dtype=np.int32)), privacy, names)
 
@@ -119,9 +117,7 @@ def _packed(log: AvailabilityLog) -> np.ndarray[tuple[int, int], np.dtype[np.uin
     return padded.view(np.uint64)
 
 
-def _grow(
-    words: np.ndarray[tuple[int, int], np.dtype[np.uint64]], uptime: IntArray, sizes: IntArray
-) -> list[int]:
+def _grow(words: np.ndarray[tuple[int, int], np.dtype[np.uint64]], uptime: IntArray, sizes: IntArray) -> list[int]:
     """Order users, given in falling uptime, batch after batch so that a batch is online together."""
     left = np.arange(len(words))
     order: list[int] = []

@@ -190,7 +190,5 @@ def _stirling_rest(count: FloatArray | np.float64) -> FloatArray:
 
     near = gammaln(count + 1.0) - (count + 0.5) * np.log(count) + count - 0.5 * math.log(2.0 * math.pi)
     square = np.square(count)
-    far = (
-        1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square) / square
-    ) / count
+    far = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square) / square) / count
     return np.asarray(np.where(count < 16, near, far), dtype=np.float64)  # noqa: PLR2004 - far is exact here

@@ -43,9 +43,7 @@ class Problem:
             )
         for name in ("smoothness", "strong_convexity", "gradient_bound", "initial_distance"):
             if not 0.0 <= getattr(self, name) < np.inf:
-                raise UsageError(
-                    f"{name} is {getattr(self, name)}; give a finite number that is not negative"
-                )
+                raise UsageError(f"{name} is {getattr(self, name)}; give a finite number that is not negative")
         if not 0.0 < self.strong_convexity <= self.smoothness:
             raise UsageError(
                 f"strong convexity is {self.strong_convexity} and smoothness {self.smoothness}; "
@@ -54,9 +52,7 @@ class Problem:
         if not np.all((self.gradient_variances >= 0.0) & np.isfinite(self.gradient_variances)):
             raise UsageError("a gradient variance is negative or not finite; give σ² ≥ 0 for every user")
         if not (np.isfinite(self.optimum) and np.all(np.isfinite(self.user_optima))):
-            raise UsageError(
-                "an optimum is not finite; give the least loss of every user and of all together"
-            )
+            raise UsageError("an optimum is not finite; give the least loss of every user and of all together")
         check_count(self.local_steps, "the number of local steps E")
 
     @property

@@ -85,9 +85,7 @@ def bernoulli_exposure_bound(users: int, per_round: int) -> float:
     return max(0.0, 1.0 - unseen - alike)
 
 
-def uniform_exposure_probability(
-    users: int, per_round: int, rounds: int, trials: int, rng: Generator
-) -> Estimate:
+def uniform_exposure_probability(users: int, per_round: int, rounds: int, trials: int, rng: Generator) -> Estimate:
     """Measure how probably J rounds of K uniformly chosen users expose everyone. Ranks are exact.
 
     >>> uniform_exposure_probability(20, 5, rounds=25, trials=100, rng=np.random.default_rng(1))

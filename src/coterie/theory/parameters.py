@@ -37,9 +37,7 @@ def check_parameters(users: int, per_round: int, privacy: int = 1) -> None:
     check_count(per_round, "the number of users per round K")
     check_count(privacy, "the privacy level T")
     if per_round > users:
-        raise UsageError(
-            f"K = {per_round} users per round is above N = {users} users; lower K or find more users"
-        )
+        raise UsageError(f"K = {per_round} users per round is above N = {users} users; lower K or find more users")
     if privacy > per_round:
         raise UsageError(
             f"privacy T = {privacy} is above K = {per_round} users per round; "
@@ -60,8 +58,7 @@ def check_divides(users: int, per_round: int, privacy: int) -> tuple[int, int]:
     for name, value in (("N", users), ("K", per_round)):
         if value % privacy:
             raise UsageError(
-                f"privacy T = {privacy} does not divide {name} = {value}; "
-                "this formula needs T to divide N and K"
+                f"privacy T = {privacy} does not divide {name} = {value}; this formula needs T to divide N and K"
             )
     return users // privacy, per_round // privacy
 

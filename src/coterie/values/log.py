@@ -186,6 +186,19 @@ class ParticipationLog:
         )
 
 
+def learned_set(members: ArrayLike, users: int) -> IntArray:
+    """Return the users of a learned set, sorted; refuse an empty set, a stranger, and a user given twice."""
+    checked = frozen_integers(members, np.int32, "users of a learned set")
+    if len(checked) == 0:
+        raise UsageError("a learned set has no users; a round without a result simply has no set")
+    if not np.all(checked[1:] > checked[:-1]):
+        checked = np.sort(checked)
+        if np.any(checked[1:] == checked[:-1]):
+            raise UsageError("a user stands twice in a learned set")
+    check_users(checked[[0, -1]], users)
+    return checked
+
+
 class LogBuilder:
     """Builds a participation log by appending rounds; nothing appended is ever changed.
 
@@ -207,13 +220,7 @@ class LogBuilder:
 
     def append(self, *learned: ArrayLike) -> None:
         """Add the next round with the sets learned in it; none means that the round gave no result."""
-        sets = [np.unique(frozen_integers(users, np.int32, "users of a learned set")) for users in learned]
-        for users, given in zip(sets, learned, strict=True):
-            if len(users) == 0:
-                raise UsageError("a learned set has no users; a round without a result simply has no set")
-            if len(users) != np.size(given):
-                raise UsageError("a user stands twice in a learned set")
-            check_users(users, self._users)
+        sets = [learned_set(users, self._users) for users in learned]
         self._set_rounds.extend([self._first + self._rounds] * len(sets))
         self._sets.extend(sets)
         self._rounds += 1
