@@ -5,6 +5,7 @@ import platform
 import resource
 import statistics
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,15 @@ def seconds(action: Callable[[], Any], repeats: int) -> dict[str, float]:
         action()
         times.append(time.perf_counter() - start)
     return {"median_s": statistics.median(times), "slowest_s": max(times)}
+
+
+def extra_megabytes(action: Callable[[], Any]) -> float:
+    """Return the most memory that one run of `action` holds at a time beyond what was held before."""
+    tracemalloc.start()
+    action()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / 1e6
 
 
 def peak_megabytes() -> float:

@@ -4,25 +4,27 @@ import importlib
 import json
 import subprocess
 import sys
-from pathlib import Path
 
+import summary
 from measure import machine
 
 NAMES = ("startup", "choose", "algorithms", "strong")
-RESULTS = Path(__file__).parent / "results"
 
 
 def main(names: list[str]) -> None:
     """Print each result and write it to results/NAME.json."""
-    RESULTS.mkdir(exist_ok=True)
+    summary.RESULTS.mkdir(exist_ok=True)
     for name in names or NAMES:
         # A process of its own: peak memory counts one benchmark only.
         run = subprocess.run([sys.executable, __file__, "--one", name], check=True, capture_output=True, text=True)
         result = json.loads(run.stdout)
-        (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), **result}, indent=2) + "\n")
+        (summary.RESULTS / f"{name}.json").write_text(
+            json.dumps({"machine": machine(), **result}, indent=2) + "\n"
+        )
         print(f"{name}: {result.pop('what')}")
         for key, value in result.items():
             print(f"  {key}: {_readable(value)}")
+    summary.write()
 
 
 def _readable(value: object) -> str:

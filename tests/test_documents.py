@@ -47,6 +47,14 @@ def test_the_picture_of_the_idea_is_what_exact_arithmetic_gives():
     assert pictures.idea() == json.loads((ROOT / "docs" / "pictures" / "idea.json").read_text())
 
 
+def test_the_readmes_numbers_are_those_of_the_benchmarks_results(monkeypatch):
+    """The README's table of speed is the one that the committed results give."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import summary
+
+    assert f"<!-- benchmarks -->\n{summary.table()}<!-- end -->" in (ROOT / "README.md").read_text()
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_to_files_lead_somewhere(document):
     """Every relative link and picture of a document exists."""

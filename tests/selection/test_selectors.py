@@ -209,3 +209,12 @@ def test_impossible_parameters_are_refused(call, message):
     """Impossible parameters are a UsageError that says which rule is broken."""
     with pytest.raises(UsageError, match=message):
         call()
+
+
+def test_a_merged_batch_counts_as_its_least_served_user():
+    """After a merger the batch is as urgent as the least-served of its users (ℓ_min of Algorithm 2)."""
+    plan = merge(consecutive(8, 2), [0, 1])  # batches {4, 5}, {6, 7} and {0, 1, 2, 3}
+    counts = np.array([9, 9, 0, 0, 3, 3, 4, 4])
+    rng = np.random.default_rng(0)
+    cohort = BatchSelector(plan, 4).choose(np.ones(8, bool), counts, rng)
+    assert cohort.users.tolist() == [0, 1, 2, 3]

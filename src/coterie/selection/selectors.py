@@ -179,14 +179,15 @@ class BatchSelector:
     def _served(self, batches: IntArray, counts: IntArray) -> IntArray:
         """Return how often each batch took part: as often as its least-served user (ℓ_min of Algorithm 2).
 
-        Users of one batch differ only after batches merged. The loop runs over places in a batch, so memory
-        stays proportional to the number of batches.
+        Users of a batch took part together, so one speaks for all, unless batches merged: then there are at
+        least 2T users, and the least-served of them counts.
         """
-        starts, sizes = self.plan.starts[batches], self.plan.sizes[batches]
-        served = counts[self.plan.members[starts]]
-        for place in range(1, int(sizes.max(initial=0))):
-            inside = np.flatnonzero(sizes > place) if sizes.min() <= place else slice(None)
-            served[inside] = np.minimum(served[inside], counts[self.plan.members[starts[inside] + place]])
+        served = counts[self.plan.members[self.plan.starts[batches]]]
+        merged = np.flatnonzero(self.plan.sizes[batches] >= 2 * self.plan.privacy)
+        if len(merged):
+            sizes = self.plan.sizes[batches[merged]]
+            everyone = counts[self.plan.listed(batches[merged])]
+            served[merged] = np.minimum.reduceat(everyone, np.cumsum(sizes) - sizes)
         return served
 
 

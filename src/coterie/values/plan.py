@@ -128,11 +128,16 @@ class BatchPlan:
 
     def users_of(self, batches: IntArray) -> IntArray:
         """Return the users of several batches, sorted."""
+        return np.sort(self.listed(batches))
+
+    def listed(self, batches: IntArray) -> IntArray:
+        """Return the users of several batches, batch after batch."""
         sizes = self.sizes[batches]
         ends = np.cumsum(sizes)
         # Position of each wanted member: its batch's start plus its rank inside the batch.
         shift = np.repeat(self.starts[batches] - (ends - sizes), sizes)
-        return np.sort(self.members[np.arange(len(shift)) + shift])
+        places: IntArray = np.arange(len(shift)) + shift
+        return self.members[places]
 
     def whole(self, available: BoolArray) -> IntArray:
         """Return the batches all of whose users are available."""

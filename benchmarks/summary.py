@@ -1,0 +1,52 @@
+"""The README's table of numbers, made from benchmarks/results; `make bench` puts it there."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+BLOCK = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+
+
+def result(name: str) -> dict[str, Any]:
+    """Return what a benchmark wrote."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def table() -> str:
+    """Return the table in Markdown."""
+    choose, direct, strong, startup = map(result, ("choose", "algorithms", "strong", "startup"))
+    worst = max((choose[key] for key in choose if key.startswith("dropout")), key=lambda run: run["median_s"])
+    slowest = max((value for value in strong.values() if isinstance(value, dict) and "level" in value),
+                  key=lambda run: run["seconds"])  # fmt: skip
+    rows = [
+        (
+            "choose a cohort of 10 000 among 10 million users, T = 10",
+            f"{worst['median_s'] * 1000:.0f} ms, {choose['plan_bytes_per_user']:.1f} bytes per user",
+            "100 ms",
+        ),
+        (
+            "a round at N = 120, K = 12, T = 3, against Algorithms 1 and 2 as printed",
+            f"{round(direct['times_faster_per_round'], -2):.0f} times faster",
+            "",
+        ),
+        (
+            "strong privacy level of 1 million users, 10 000 rounds of 1 000",
+            f"{slowest['seconds']:.1f} s, {max(1, slowest['extra_peak_MB']):.0f} MB",
+            "10 s",
+        ),
+        ("`coterie --help`", f"{startup['median_s']:.2f} s", "0.5 s"),
+    ]
+    lines = ["| job | measured | bar |", "| --- | --- | --- |"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    machine = choose["machine"]
+    lines += ["", f"On {machine['cores']} cores of {machine['processor']}; `make bench` measures again."]
+    return "\n".join(lines) + "\n"
+
+
+def write() -> None:
+    """Put the table into the README."""
+    readme = ROOT / "README.md"
+    readme.write_text(BLOCK.sub(lambda found: found[1] + table() + found[2], readme.read_text()))
