@@ -15,12 +15,12 @@ help:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Coterie needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	@echo "Setting up .venv (once; a few minutes on a slow line) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group dev
+	@$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt --upgrade pip
+	@$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt --editable '.[all]' --group dev
 	@touch $@
 
 .venv/installed-docs: .venv/installed
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
+	@$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt --group docs
 	@touch $@
 
 run: .venv/installed

@@ -1,30 +1,15 @@
 """`coterie plan`, used as its user would: real processes, real files."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
+from cli.command import coterie
 from coterie import ParticipationLog
 from coterie.logs import write_log
 from coterie.plans import read_plan
 from coterie.theory import cardinality
-
-
-def coterie(*arguments, **options):
-    """Run the command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "coterie", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "COLUMNS": "100"},
-        **options,
-    )
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from math import comb
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference
 from coterie import BatchPlan, UsageError
 from coterie.selection import Family, consecutive, merge
 

@@ -7,7 +7,7 @@ import click
 import typer
 
 from coterie import __version__
-from coterie.cli import plan
+from coterie.cli import plan, simulate
 from coterie.errors import CoterieError
 
 EXIT_BAD_INPUT = 2
@@ -24,6 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("plan")(plan.plan)
+app.command("simulate")(simulate.simulate)
 
 
 def _version(wanted: bool) -> None:

@@ -127,29 +127,16 @@ def _population(users: int | None, dropout: str | None, availability: Path | Non
     """Turn the options that describe the users into a population."""
     import numpy as np
 
-    from coterie.errors import UsageError
+    from coterie.cli.options import check_one_source, dropout_choices
     from coterie.logs import read_availability
     from coterie.planning import KnownDropout, RecordedAvailability
     from coterie.selection import draw_dropout
 
-    if (dropout is None) == (availability is None):
-        raise UsageError(
-            "say how often users are away, in one way: --dropout 0.3, --dropout 0.1,0.2,0.3 or "
-            "--availability log.csv"
-        )
-    if users is not None and users < 1:
-        raise UsageError(f"--users is {users}: a federation needs at least one user")
+    check_one_source(users, dropout, availability)
     if availability is not None:
         return RecordedAvailability(read_availability(availability, users), seed)
-    if users is None:
-        raise UsageError("say how many users there are: --users 120")
-    try:
-        choices = [float(value) for value in str(dropout).split(",")]
-    except ValueError:
-        raise UsageError(
-            f"--dropout is {dropout!r}: give a probability (0.3) or several with commas (0.1,0.2,0.3)"
-        ) from None
-    return KnownDropout(draw_dropout(choices, users, np.random.default_rng(seed)), seed)
+    choices = dropout_choices(str(dropout))
+    return KnownDropout(draw_dropout(choices, int(users or 0), np.random.default_rng(seed)), seed)
 
 
 def _progress(found: Iterator[Option], total: int) -> Iterable[Option]:

@@ -47,7 +47,8 @@ def read_availability(path: str | os.PathLike[str], users: int | None = None) ->
     """Read who was online when from a `.csv` or `.parquet` file: a row per user online and round.
 
     The columns are `round` and `user`. Users, names and `users` are as in `read_log`; the record goes from
-    the first round in the file to the last, and a round without rows in between had nobody online.
+    the first round in the file to the last, and a gap between them is refused: a round that was not recorded
+    cannot be told from one with nobody online.
     """
     return availability_log(_read(Path(path), ("round", "user")), users)
 

@@ -128,6 +128,13 @@ def availability_log(rows: Rows, users: int | None) -> AvailabilityLog:
             f"{rows.path} has {log.rounds} rounds × {log.users} users, more than {_MAX_CELLS} in all; give "
             f"the record of fewer rounds, or of a sample of the users"
         )
+    missing = np.setdiff1d(np.arange(log.first, log.first + log.rounds), log.set_rounds)
+    if len(missing):
+        raise UsageError(
+            f"{rows.path} has a gap: no row for round {missing[0]}, though it goes on to round "
+            f"{log.first + log.rounds - 1}; a round that was not recorded cannot be told from one with nobody "
+            f"online: number the recorded rounds one after the other"
+        )
     online = np.zeros((log.rounds, log.users), dtype=np.bool_)
     online[np.repeat(log.set_rounds - log.first, np.diff(log.starts)), log.members] = True
     return AvailabilityLog(online, log.names)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ def check_figure_path(path: Path) -> None:
     """Refuse a picture file that could not be written, before any work is done for it."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path} is neither a .png nor a .svg file; name the picture so that it ends in one")
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise UsageError("pictures need matplotlib: pip install 'coterie[report]'") from None
-    del mpl
+    if not can_draw():
+        raise UsageError("pictures need matplotlib: pip install 'coterie[report]'")
     check_writable(path)
+
+
+def can_draw() -> bool:
+    """Return whether matplotlib, which draws the pictures, is installed."""
+    return find_spec("matplotlib") is not None
 
 
 @contextmanager
@@ -128,3 +131,37 @@ def exposure(record: dict[str, Any], path: Path) -> None:
             loc="outside lower center",
             ncols=len(shades),
         )
+
+
+def key_metrics(record: dict[str, Any], path: Path) -> None:
+    """Draw T, F and C over the rounds for every scheme (fig:key_metrics) from the record of `coterie simulate`."""
+    schemes = record["schemes"]
+    rounds = range(1, record["rounds"] + 1)
+    with _figure(path, 12.0, 4.0, columns=3) as columns:
+        privacy, fairness, cardinality = columns
+        exposed = privacy.twinx()
+        exposed.spines["right"].set_visible(True)
+        for index, scheme in enumerate(schemes):
+            colour = COLOURS[index % len(COLOURS)]
+            style = "-" if index < len(COLOURS) else (0, (5, 2))
+            curves = scheme["curves"]
+            line = {"color": colour, "linestyle": style, "label": scheme["scheme"]}
+            privacy.step(rounds, curves["strong"], where="post", **line)
+            fairness.plot(rounds, curves["fairness_gap"], **line)
+            cardinality.plot(rounds, curves["cardinality"], **line)
+            low, high = curves["cardinality_low"], curves["cardinality_high"]
+            cardinality.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+            shares = [float("nan") if share is None else share for share in curves["isolated_share"]]
+            if any(share > 0 for share in shares):
+                exposed.plot(rounds, shares, color=colour, linestyle=(0, (1, 1)), linewidth=2)
+        privacy.set_ylim(0, record["per_round"] * 1.05)
+        exposed.set_ylim(0, 1.15)
+        exposed.set_ylabel("share of users isolated (dotted)")
+        fairness.set_ylim(bottom=0)
+        cardinality.set_ylim(bottom=0)
+        titles = ("strong privacy level T", "fairness gap F", "users aggregated per round, C")
+        for axes, title in zip(columns, titles, strict=True):
+            axes.set_title(title, loc="left")
+            axes.set_xlabel("round")
+        handles, labels = privacy.get_legend_handles_labels()
+        privacy.figure.legend(handles, labels, loc="outside lower center", ncols=min(len(schemes), 9))

@@ -1,6 +1,15 @@
 """WHO takes part: plans, the family they allow, availability, and the selectors."""
 
-from coterie.selection.availability import IndependentDropout, draw_dropout
+from coterie.selection.availability import (
+    AvailabilityModel,
+    CorrelatedGroups,
+    DailyCycle,
+    IndependentDropout,
+    MarkovOnOff,
+    RedrawnDropout,
+    Replay,
+    draw_dropout,
+)
 from coterie.selection.family import Family
 from coterie.selection.plan import (
     by_availability,
@@ -24,11 +33,17 @@ from coterie.selection.selectors import (
 )
 
 __all__ = [
+    "AvailabilityModel",
     "BatchSelector",
     "BernoulliSelector",
+    "CorrelatedGroups",
+    "DailyCycle",
     "Family",
     "IndependentDropout",
+    "MarkovOnOff",
     "RandomSelector",
+    "RedrawnDropout",
+    "Replay",
     "Selector",
     "WeightedRandomSelector",
     "by_availability",

@@ -1,0 +1,72 @@
+"""Names of selection schemes, as the command line takes them, turned into schemes."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from typing import TYPE_CHECKING
+
+from coterie.errors import UsageError
+
+if TYPE_CHECKING:
+    from coterie.selection import Selector
+    from coterie.simulation import Scheme
+    from coterie.values import FloatArray
+
+KNOWN = "random, weighted, partition, bernoulli, T6 (any T), T6-text, T6-uniform, T6-sorted"
+
+
+def parse_schemes(
+    text: str | None, users: int, per_round: int, dropout: FloatArray | None, lost: float
+) -> tuple[Scheme, ...]:
+    """Turn the names of schemes into schemes; batches come sealed and unsealed where users can be lost."""
+    from coterie.selection import BatchSelector
+    from coterie.simulation import Scheme
+    from coterie.theory import check_parameters
+
+    check_parameters(users, per_round)
+    if text is None:
+        common = math.gcd(users, per_round)
+        levels = [level for level in range(common - 1, 1, -1) if common % level == 0][:3]
+        names = ["random", "weighted", "partition", *(f"T{level}" for level in levels)]
+    else:
+        names = [name.strip() for name in text.split(",")]
+    found = []
+    for name in names:
+        selector = _selector(name, users, per_round, dropout)
+        found.append(Scheme(name, selector))
+        if lost > 0 and isinstance(selector, BatchSelector):
+            found.append(Scheme(f"{name} unsealed", selector, sealed=False))
+    return tuple(found)
+
+
+def _selector(name: str, users: int, per_round: int, dropout: FloatArray | None) -> Selector:
+    from coterie import selection
+
+    match name:
+        case "random":
+            return selection.RandomSelector(per_round)
+        case "weighted":
+            return selection.WeightedRandomSelector(per_round)
+        case "partition":
+            return selection.user_partition(users, per_round)
+    if name == "bernoulli" or name.endswith("-sorted"):
+        if dropout is None:
+            raise UsageError(f"the scheme {name} must know each user's dropout; leave out --redraw")
+        if name == "bernoulli":
+            return selection.BernoulliSelector.expecting(users, per_round, float(dropout.mean()))
+    found = re.fullmatch(r"[Tt](\d{1,9})(-text|-uniform|-sorted)?", name)
+    if found is None:
+        near = difflib.get_close_matches(name.lower(), ["random", "weighted", "partition", "bernoulli"], n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f"there is no scheme {name!r}; {hint}known are {KNOWN}")
+    privacy, reading = int(found[1]), found[2]
+    order = {"-text": selection.one_least_served, "-uniform": selection.uniform}.get(
+        reading or "", selection.least_served
+    )
+    if reading == "-sorted" and dropout is not None:
+        plan = selection.by_availability(dropout, privacy)
+    else:
+        plan = selection.consecutive(users, privacy)
+    return selection.BatchSelector(plan, per_round, order)
