@@ -28,7 +28,7 @@ run: .venv/installed
 	$(BIN)/coterie plan --users 120 --per-round 12 --dropout 0.1,0.2,0.3,0.4,0.5 --churn 0.1 --out out/plan.json --plot out/trade-off.png
 
 test: .venv/installed
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: .venv/installed
 	$(BIN)/ruff check

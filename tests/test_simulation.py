@@ -47,8 +47,8 @@ def summaries(simulation_, trials, processes=1):
 
 @pytest.fixture(scope="module")
 def over_populations():
-    """The six schemes over 200 rounds, averaged over 150 draws of the users' dropout."""
-    return summaries(paper(RedrawnDropout(PAPER, 120), seed=1), trials=150)
+    """The six schemes over 200 rounds, averaged over 100 draws of the users' dropout."""
+    return summaries(paper(RedrawnDropout(PAPER, 120), seed=1), trials=100)
 
 
 def test_the_fairness_gaps_are_the_published_ones(over_populations):

@@ -1,17 +1,21 @@
 """Schemes × trials × rounds: the three measures of selection schemes under any availability."""
 
 import math
-from collections.abc import Iterator
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, fields, replace
-from itertools import repeat
+from itertools import islice
 from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 from typing import Any
 
 import numpy as np
 
 from coterie.audit import IsolatedUsers, RunningMeasures
-from coterie.errors import UsageError
+from coterie.errors import CoterieError, UsageError
 from coterie.selection import AvailabilityModel, BatchSelector, Selector, join, leave
 from coterie.theory import check_count, check_parameters, check_probability
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
@@ -55,8 +59,7 @@ class Simulation:
         check_count(self.rounds, "the number of rounds")
         check_probability(self.lost, "the probability to be lost mid-round")
         check_probability(self.leaving, "the probability to leave")
-        if not (self.joining >= 0 and math.isfinite(self.joining)):
-            raise UsageError(f"newcomers per round are {self.joining}; give a number from 0 up")
+        room_for_newcomers(self.joining, self.rounds)
         if self.availability.users < self.users:
             raise UsageError(
                 f"availability is known for {self.availability.users} users, fewer than the {self.users} users"
@@ -66,6 +69,13 @@ class Simulation:
         names = [scheme.name for scheme in self.schemes]
         if len(set(names)) != len(names):
             raise UsageError(f"a scheme is given twice: {', '.join(names)}")
+
+
+def room_for_newcomers(joining: float, rounds: int) -> int:
+    """Return how many newcomers a simulation should be ready for: twice as many as are expected."""
+    if not (joining >= 0 and math.isfinite(joining)):
+        raise UsageError(f"newcomers per round are {joining}; give a number from 0 up")
+    return round(2 * joining * rounds)
 
 
 @dataclass(frozen=True)
@@ -85,11 +95,14 @@ class Trial:
 MEASURES = tuple(field.name for field in fields(Trial))
 
 
-def run_trial(simulation: Simulation, scheme: int, trial: int) -> Trial:
+def run_trial(
+    simulation: Simulation, scheme: int, trial: int, stopped: Callable[[], bool] = lambda: False
+) -> Trial:
     """Run one trial of one scheme.
 
     Randomness is a function of (seed, trial) for who is available, is lost, comes and goes, and of (seed,
-    trial, scheme) for the selection: schemes meet the same world, and no trial depends on another.
+    trial, scheme) for the selection: schemes meet the same world, and no trial depends on another. Once
+    `stopped` says so, the trial ends with a KeyboardInterrupt.
     """
     world = np.random.default_rng((simulation.seed, trial, 0))
     online = simulation.availability.rounds(np.random.default_rng((simulation.seed, trial, 1)))
@@ -99,6 +112,8 @@ def run_trial(simulation: Simulation, scheme: int, trial: int) -> Trial:
     isolation = _Isolation(simulation.availability.users)
     table = np.empty((len(MEASURES), simulation.rounds))
     for round_ in range(simulation.rounds):
+        if stopped():
+            raise KeyboardInterrupt
         population.turn_over(world)
         cohort = population.choose(next(online), measures.participation, rng)
         survives = world.random(simulation.availability.users) >= simulation.lost if simulation.lost else None
@@ -209,39 +224,52 @@ def run_trials(simulation: Simulation, trials: int, processes: int) -> Iterator[
     """Yield trial after trial, each with the result of every scheme; the same whatever the number of processes."""
     check_count(trials, "the number of trials")
     check_count(processes, "the number of processes")
-    tasks = [(trial, scheme) for trial in range(trials) for scheme in range(len(simulation.schemes))]
+    tasks = ((scheme, trial) for trial in range(trials) for scheme in range(len(simulation.schemes)))
     if processes == 1:
-        results = (run_trial(simulation, scheme, trial) for trial, scheme in tasks)
-        yield from _by_trial(results, len(simulation.schemes))
-        return
+        yield from _by_trial((run_trial(simulation, *task) for task in tasks), len(simulation.schemes))
+    else:
+        yield from _by_trial(_in_processes(simulation, tasks, processes), len(simulation.schemes))
+
+
+def _in_processes(simulation: Simulation, tasks: Iterator[tuple[int, int]], processes: int) -> Iterator[Trial]:
+    """Yield the tasks' trials in order; a few are under way ahead of the one that is waited for."""
+    context = get_context("forkserver")
+    stop = context.Event()
     pool = ProcessPoolExecutor(
-        processes, mp_context=get_context("forkserver"), initializer=_start_worker, initargs=(simulation,)
+        processes, mp_context=context, initializer=_start_worker, initargs=(simulation, stop)
     )
     try:
-        yield from _by_trial(pool.map(_work, *zip(*tasks, strict=True), chunksize=1), len(simulation.schemes))
+        under_way = deque(pool.submit(_work, *task) for task in islice(tasks, 4 * processes))
+        while under_way:
+            yield under_way.popleft().result()
+            under_way.extend(pool.submit(_work, *task) for task in islice(tasks, 1))
+    except BrokenProcessPool:
+        raise CoterieError(
+            "a worker process died, perhaps for want of memory; try again with fewer processes"
+        ) from None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        stop.set()
+        pool.shutdown(cancel_futures=True)
 
 
 def _by_trial(results: Iterator[Trial], schemes: int) -> Iterator[list[Trial]]:
-    while batch := [trial for _, trial in zip(repeat(None, schemes), results, strict=False)]:
+    while batch := list(islice(results, schemes)):
         yield batch
 
 
 _simulation: Simulation
+_stopped: Callable[[], bool]
 
 
-def _start_worker(simulation: Simulation) -> None:
+def _start_worker(simulation: Simulation, stop: Event) -> None:
     """Keep the simulation in a worker process; only the main process answers to Ctrl-C."""
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    global _simulation  # noqa: PLW0603 - the one thing a worker process is for
-    _simulation = simulation
+    global _simulation, _stopped
+    _simulation, _stopped = simulation, stop.is_set
 
 
-def _work(trial: int, scheme: int) -> Trial:
-    return run_trial(_simulation, scheme, trial)
+def _work(scheme: int, trial: int) -> Trial:
+    return run_trial(_simulation, scheme, trial, _stopped)
 
 
 class Summary:

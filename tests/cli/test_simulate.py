@@ -116,7 +116,10 @@ def test_ctrl_c_keeps_the_finished_trials(tmp_path):
     ) as process:
         time.sleep(6)
         os.killpg(process.pid, signal.SIGINT)
-        shown, said = process.communicate(timeout=60)
+        try:
+            shown, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == 130, said
     assert "trials, which are kept" in said
     assert "Traceback" not in said

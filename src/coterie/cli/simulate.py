@@ -139,7 +139,7 @@ def simulate(
 
     from coterie.logs import read_availability
     from coterie.selection import RedrawnDropout, Replay, draw_dropout
-    from coterie.simulation import Simulation, Summary, run_trials
+    from coterie.simulation import Simulation, Summary, room_for_newcomers, run_trials
 
     if per_round is None:
         raise UsageError("say how many users take part in a round: --per-round 12")
@@ -153,8 +153,7 @@ def simulate(
         present, shares = recorded.users, recorded.dropout
     else:
         choices, present = dropout_choices(str(dropout)), int(users or 0)
-        # Twice as many newcomers as expected: a trial with more of them than that is not to be feared.
-        everyone = present + round(2 * joining * rounds)
+        everyone = present + room_for_newcomers(joining, rounds)
         drawn = draw_dropout(choices, everyone, rng)
         model = _model(pattern, drawn, rng, rounds_per_day=rounds_per_day, zones=zones, swing=swing,
                        absence=absence, groups=groups, outage=outage)  # fmt: skip
