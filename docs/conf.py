@@ -8,7 +8,7 @@ copyright = "The Coterie authors"  # noqa: A001 - Sphinx's name for it
 release = coterie.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_enable_extensions = ["dollarmath"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "pictures"]
 html_theme = "furo"
 html_title = "Coterie"
 # Docstrings are plain text with `code` in single quotes, as in Markdown.

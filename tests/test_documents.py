@@ -39,12 +39,24 @@ def test_a_session_in_the_documents_prints_what_stands_there(command, output, tm
     assert shown == [line.rstrip() for line in output.splitlines()]
 
 
-def test_the_picture_of_the_idea_is_what_exact_arithmetic_gives():
-    """The committed record of the README's picture is made again, bit for bit."""
+@pytest.fixture(scope="module")
+def pictures():
+    """The script that makes the documentation's pictures."""
     spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs" / "pictures.py")
-    pictures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pictures)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_picture_of_the_idea_is_what_exact_arithmetic_gives(pictures):
+    """The committed record of the README's picture is made again, bit for bit."""
     assert pictures.idea() == json.loads((ROOT / "docs" / "pictures" / "idea.json").read_text())
+
+
+def test_the_table_of_measures_comes_from_its_record(pictures):
+    """The documentation's comparison with the published measures is what the committed record says."""
+    record = json.loads((ROOT / "docs" / "pictures" / "measures.json").read_text())
+    assert pictures.measures_table(record) == (ROOT / "docs" / "pictures" / "measures.md").read_text()
 
 
 def test_the_readmes_numbers_are_those_of_the_benchmarks_results(monkeypatch):
