@@ -1,10 +1,13 @@
 """Lemma 1 (lem:unbiased_selection): the mean over the cohort is, on average, the mean over all users."""
 
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import product
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from coterie.selection import Family, consecutive
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 6)).flatmap(
     lambda shape: st.tuples(st.just(shape[0]), st.just(shape[1]), st.integers(1, shape[1]))
@@ -17,11 +20,9 @@ def mean(values: list[Fraction]) -> Fraction:
 
 
 def rows(privacy: int, batches: int, needed: int) -> list[list[int]]:
-    """Return Algorithm 1's family: the users of every choice of `needed` batches."""
-    return [
-        [batch * privacy + member for batch in chosen for member in range(privacy)]
-        for chosen in combinations(range(batches), needed)
-    ]
+    """Return the users of every row of the family that selection draws from."""
+    family = Family(consecutive(privacy * batches, privacy), privacy * needed)
+    return [np.flatnonzero(row).tolist() for row in family.matrix()]
 
 
 @given(SHAPES, st.data())
