@@ -1,5 +1,10 @@
 """`python -m coterie` is the command line."""
 
-from coterie.cli import main
+import sys
+
+try:
+    from coterie.cli import main
+except KeyboardInterrupt:  # while the interpreter was still loading
+    sys.exit(130)
 
 main()

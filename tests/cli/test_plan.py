@@ -1,6 +1,9 @@
 """`coterie plan`, used as its user would: real processes, real files."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -27,7 +30,7 @@ def test_the_table_recommends_and_explains():
     """The table shows every T with both kinds of plan, names the recommendation and states its rule."""
     run = coterie("plan", "--users", 120, "--per-round", 12, "--dropout", "0.1,0.2,0.3,0.4,0.5")
     assert run.returncode == 0, run.stderr
-    assert "by availability" in run.stdout
+    assert "by-availability" in run.stdout
     assert "20 of 6" in run.stdout
     assert "91390" in run.stdout
     assert "Recommended: T = " in run.stdout
@@ -130,6 +133,11 @@ BASE = ["plan", "--users", 120, "--per-round", 12, "--dropout", "0.3"]
         (["plan", "--per-round", 2, "--availability", "truncated.csv"], "truncated.csv"),
         (["plan", "--per-round", 2, "--users", 2, "--availability", "three.csv"], "3"),
         (["plan", "--per-round", 2, "--availability", "columns.csv"], "when"),
+        (["plan", "--per-round", 2, "--availability", "far.csv"], "no row for round 1"),
+        (["plan", "--per-round", 2, "--availability", "three.csv", "--out", "three.csv"], "both name three.csv"),
+        ([*BASE, "--out", "x.svg", "--plot", "x.svg"], "both name x.svg"),
+        ([*BASE, "--seed", -1], "--seed is -1"),
+        (["plan", "--users", 10**30, "--per-round", 12, "--dropout", "0.3"], "more than 2147483647"),
         (["plant"], "plant"),
         ([*BASE, "--frobnicate"], "frobnicate"),
     ],
@@ -140,6 +148,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, message, tmp_pat
     (tmp_path / "header.csv").write_text("round,user\n")
     (tmp_path / "truncated.csv").write_text("round,user\n0,ann\n0,bob\n1")
     (tmp_path / "three.csv").write_text("round,user\n0,ann\n0,bob\n1,cas\n")
+    (tmp_path / "far.csv").write_text("round,user\n0,ann\n99999999,bob\n")
     (tmp_path / "columns.csv").write_text("when,user\n0,ann\n")
     run = coterie(*arguments, cwd=tmp_path)
     assert run.returncode == 2, run.stdout + run.stderr
@@ -155,3 +164,34 @@ def test_an_unwritable_folder_is_named_before_the_work():
     assert run.returncode == 2
     assert "/proc/self/plan.json" in run.stderr
     assert run.stdout == ""
+
+
+def test_odd_terminals_and_full_outputs_end_in_no_traceback(tmp_path):
+    """ASCII-only output, markup in a file's name, a full device and a closed pipe are survived."""
+    (tmp_path / "m[").mkdir()
+    (tmp_path / "m[" / "x].csv").write_text("round,user\n0,ann\n0,bob\n1,ann\n1,bob\n")
+    odd = coterie("plan", "--per-round", 2, "--availability", "m[/x].csv", cwd=tmp_path)
+    assert odd.returncode == 0, odd.stderr
+    assert "m[/x].csv" in odd.stdout
+    plain = " ".join(map(str, [sys.executable, "-m", "coterie", *BASE]))
+    for command in (f"PYTHONIOENCODING=ascii {plain}", f"{plain} > /dev/full", f"{plain} | head -c 1"):
+        run = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+        assert "Traceback" not in run.stderr, command
+    full = subprocess.run(
+        ["/bin/bash", "-c", f"{plain} > /dev/full"], capture_output=True, check=False, timeout=60
+    )
+    assert full.returncode == 2
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "140"])
+def test_numbers_are_never_cut_off(columns):
+    """Whatever the width, the table's numbers are whole."""
+    run = subprocess.run(
+        [sys.executable, "-m", "coterie", *map(str, BASE)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": columns},
+    )
+    assert "…" not in run.stdout.replace("0 … ", "")

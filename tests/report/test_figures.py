@@ -9,7 +9,14 @@ from coterie import UsageError
 from coterie.report.figures import check_figure_path, exposure, trade_off
 
 OPTION = {"privacy": 2, "plan": "consecutive", "cardinality": 3.5}
-PLAN = {"users": 8, "per_round": 4, "random_cardinality": 4.0, "options": [OPTION], "recommended": OPTION}
+PLAN = {
+    "users": 8,
+    "per_round": 4,
+    "random_cardinality": 4.0,
+    "options": [OPTION],
+    "recommended": OPTION,
+    "rule_met": True,
+}
 PANEL = {"title": "random", "sets": [[0, 1], [1, 2]], "exposed": [None, 1, None]}
 EXPOSURE = {"users": 3, "rounds": 2, "panels": [PANEL, PANEL]}
 

@@ -16,6 +16,7 @@ from coterie.selection import (
     join,
     leave,
     merge,
+    mix,
     shuffled,
 )
 
@@ -30,7 +31,7 @@ def plan_of_kind(kind, users, privacy, seed):
         case "by availability":
             return by_availability(rng.random(users), privacy)
         case "mixed":
-            return by_availability(rng.random(users), privacy, mixing=rng.random(), rng=rng)
+            return mix(by_availability(rng.random(users), privacy), rng.random(), rng)
         case "by co-availability":
             return by_co_availability(AvailabilityLog(rng.random((5, users)) < 0.5), privacy)
     raise AssertionError(kind)
@@ -65,14 +66,29 @@ def test_sorting_by_availability_maximises_the_expected_number_of_whole_batches(
     assert whole(sorted_plan.members) == pytest.approx(max(whole(order) for order in permutations(range(6))))
 
 
+def test_of_uneven_batches_the_larger_take_those_who_are_seldom_there():
+    """With 7 users in batches of 4 and 3, the sorted plan has the most expected whole batches of all plans."""
+    from itertools import combinations
+
+    dropout = np.array([0.1, 0.6, 0.3, 0.2, 0.9, 0.4, 0.5])
+
+    def whole(four):
+        three = np.setdiff1d(np.arange(7), four)
+        return np.prod(1 - dropout[list(four)]) + np.prod(1 - dropout[three])
+
+    plan = by_availability(dropout, 3)
+    assert whole(plan.batch(0).tolist()) == pytest.approx(max(whole(four) for four in combinations(range(7), 4)))
+
+
 def test_mixing_of_one_forgets_availability_and_of_zero_keeps_the_order():
     """Mixing 0 is the sorted plan; mixing 1 places everyone at random."""
     dropout = np.linspace(0, 0.9, 1000)
     rng = np.random.default_rng(5)
-    assert by_availability(dropout, 10, mixing=0.0) == by_availability(dropout, 10)
-    spread = [np.ptp(dropout[by_availability(dropout, 10, mixing=m, rng=rng).members[:10]]) for m in (0, 0.3, 1)]
+    plan = by_availability(dropout, 10)
+    assert mix(plan, 0.0, rng) == plan
+    spread = [np.ptp(dropout[mix(plan, share, rng).members[:10]]) for share in (0, 1)]
     assert spread[0] < 0.01
-    assert spread[2] > 0.3
+    assert spread[1] > 0.3
 
 
 def test_co_availability_finds_groups_that_single_probabilities_hide():
@@ -102,7 +118,7 @@ def test_co_availability_in_blocks_still_keeps_batches_whole(monkeypatch):
         (lambda: consecutive(5, 6), "privacy 6 is more than the 5 users"),
         (lambda: by_availability([0.1, -0.2], 1), "-0.2"),
         (lambda: by_availability([0.1, float("nan")], 1), "nan"),
-        (lambda: by_availability([0.1, 0.2], 1, mixing=2.0), "mixing is 2.0"),
+        (lambda: mix(consecutive(6, 3), 2.0, np.random.default_rng(0)), "mixing is 2.0"),
         (lambda: join(consecutive(6, 3), 2), "2 newcomers cannot form a batch of at least 3"),
         (lambda: merge(consecutive(6, 3), [1]), "merge at least two"),
         (lambda: merge(consecutive(6, 3), [1, 2]), "merge at least two of the batches 0 … 1"),

@@ -113,6 +113,26 @@ def test_batch_cohorts_have_the_distribution_of_algorithms_1_and_2(order, seed):
     assert_distribution(frequencies(selector, available, counts, 4000, seed), expected)
 
 
+@given(situations())
+@settings(deadline=None, max_examples=150)
+def test_a_round_of_at_most_two_batch_sizes_is_skipped_only_if_no_row_is_there(situation):
+    """With sizes that differ by one, a round runs exactly when some row of the family is wholly available."""
+    plan, per_round, available, counts, rng = situation
+    if np.ptp(plan.sizes) > 1 or len(plan) > 9:
+        return
+    whole = set(plan.whole(available).tolist())
+    possible = any(set(row) <= whole for row in reference.maximal_unions(plan.sizes.tolist(), per_round))
+    for order in ORDERS:
+        assert (BatchSelector(plan, per_round, order).choose(available, counts, rng) is not None) == possible
+
+
+def test_availability_may_be_zeros_and_ones():
+    """Availability given as integers means the same as booleans."""
+    selector = BatchSelector(consecutive(4, 2), 2)
+    cohort = selector.choose(np.array([1, 1, 0, 1]), np.zeros(4, int), np.random.default_rng(0))
+    assert cohort.users.tolist() == [0, 1]
+
+
 def test_uneven_batches_are_taken_in_a_uniformly_random_order():
     """With sizes 3, 2, 2, 2 and K = 5, λ = 0 draws each row as often as filling in all 24 orders gives it."""
     plan = BatchPlan.from_batches(9, 2, [[0, 1, 2], [3, 4], [5, 6], [7, 8]])
@@ -203,6 +223,9 @@ def test_the_least_served_reading_is_the_fairer_one():
         (lambda: BatchSelector(consecutive(11, 4), 5), "a batch of 6 users does not fit"),
         (lambda: BernoulliSelector.expecting(10, 8, 0.5), "8 users per round cannot be had on average"),
         (lambda: user_partition(5, 0), "K is 0"),
+        (lambda: RandomSelector(0), "K is 0"),
+        (lambda: WeightedRandomSelector(-1), "K is -1"),
+        (lambda: BernoulliSelector(7.0), "is 7.0"),
     ],
 )
 def test_impossible_parameters_are_refused(call, message):

@@ -1,5 +1,7 @@
 """The command line: one file per command; this one puts them together and turns errors into exit codes."""
 
+import io
+import os
 import sys
 from typing import Annotated
 
@@ -44,19 +46,44 @@ def _options(
 
 def main() -> None:
     """Run the command line: bad input ends in one line on standard error and exit code 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that lacks a character shows another one instead of ending the command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    code = _run()
+    if code == EXIT_INTERRUPTED:
+        typer.echo("coterie: interrupted", err=True)
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command and return the exit code."""
     try:
         code = app(prog_name="coterie", standalone_mode=False)
-    except CoterieError as error:
-        typer.echo(f"coterie: {error}", err=True)
-        code = EXIT_BAD_INPUT
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         typer.echo(error.format_message())
-        code = EXIT_BAD_INPUT
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "coterie"
-        typer.echo(f"coterie: {error.format_message()} See '{command} --help'.", err=True)
-        code = error.exit_code
-    except click.Abort:
-        typer.echo("coterie: interrupted", err=True)
-        code = EXIT_INTERRUPTED
-    sys.exit(code)
+        return EXIT_BAD_INPUT
+    except (CoterieError, click.UsageError, MemoryError) as error:
+        return _complain(_explained(error))
+    except OSError as error:
+        # Nothing more can be written there, not even by the interpreter as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0 if isinstance(error, BrokenPipeError) else _complain(f"cannot write the output: {error.strerror}")
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, click.UsageError):
+        return f"{error.format_message()} See '{error.ctx.command_path if error.ctx else 'coterie'} --help'."
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this many users or rounds; ask for fewer"
+    return str(error)
+
+
+def _complain(message: str) -> int:
+    """Say in one line on standard error what is wrong."""
+    typer.echo("coterie: " + " ".join(message.splitlines()), err=True)
+    return EXIT_BAD_INPUT

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -26,6 +28,8 @@ def dropout_choices(text: str) -> list[float]:
 
 def check_one_source(users: int | None, dropout: str | None, availability: Path | None) -> None:
     """Refuse options that describe the users' availability not at all, or twice."""
+    from coterie.theory import check_parameters
+
     if (dropout is None) == (availability is None):
         raise UsageError(
             "say how often users are away, in one way: --dropout 0.3, --dropout 0.1,0.2,0.3 or "
@@ -33,5 +37,35 @@ def check_one_source(users: int | None, dropout: str | None, availability: Path 
         )
     if users is not None and users < 1:
         raise UsageError(f"--users is {users}: a federation needs at least one user")
+    if users is not None:
+        check_parameters(users, 1)
     if users is None and availability is None:
         raise UsageError("say how many users there are: --users 120")
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that the generators do not take."""
+    if seed < 0:
+        raise UsageError(f"--seed is {seed}: give a whole number from 0 up")
+
+
+def check_distinct(*paths: tuple[str, Path | None]) -> None:
+    """Refuse two options that name one file: the later would destroy the earlier."""
+    seen: dict[Path, str] = {}
+    for option, path in paths:
+        if path is None:
+            continue
+        place = path.resolve()
+        if place in seen:
+            raise UsageError(f"{seen[place]} and {option} both name {path}; give each a file of its own")
+        seen[place] = option
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show on standard error, where a person watches, that something takes its time."""
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(f"{what} …")):
+        yield

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from coterie.planning import Availability, Option
+    from coterie.planning import Option, Population
 
+NARROWEST = 80
+"""Columns that the table needs; a narrower terminal breaks the lines itself."""
 LARGEST_JSON_INTEGER = 2**1024
 """Larger family sizes have hundreds of digits; the record then gives only their logarithm."""
 
@@ -61,7 +63,7 @@ def plan(
     users in them. The table shows for every feasible T: the batches, the users aggregated per round (C), the
     share of skipped rounds, the fairness gap between the most and the least served user (F), and how many
     rounds are needed to reach what random selection reaches in one. Plans that put users of like availability
-    into one batch stand beside the plain ones: same privacy, usually far more rounds.
+    into one batch stand beside the plain ones: the same privacy, and usually far fewer rounds skipped.
 
     Examples:
 
@@ -72,18 +74,21 @@ def plan(
       coterie plan --users 10000 --per-round 200 --privacy 8 --dropout 0.2 --churn 0.1 --json
     """
     from coterie import planning
+    from coterie.cli.options import check_distinct, check_seed
     from coterie.errors import UsageError
     from coterie.files import check_writable
     from coterie.plans import write_plan
 
     if per_round is None:
         raise UsageError("say how many users take part in a round: --per-round 12")
+    check_distinct(("--availability", availability), ("--out", out), ("--plot", plot))
     if out is not None:
         check_writable(out)
     if plot is not None:
         from coterie.report.figures import check_figure_path
 
         check_figure_path(plot)
+    check_seed(seed)
     population = _population(users, dropout, availability, seed)
     made_from, judged_on = planning.halves(population)
     levels = planning.feasible_levels(population.users, per_round, privacy)
@@ -95,7 +100,7 @@ def plan(
         )
     )
     choice, met = planning.recommend(found, population.users, per_round)
-    warning = planning.homogeneity_warning(choice)
+    warning = planning.homogeneity_warning(choice, mixing)
     record = {
         "users": population.users,
         "availability": str(availability) if availability is not None else f"dropout {dropout}, seed {seed}",
@@ -123,18 +128,19 @@ def plan(
             typer.echo(f"The {what} is in {path}.")
 
 
-def _population(users: int | None, dropout: str | None, availability: Path | None, seed: int) -> Availability:
+def _population(users: int | None, dropout: str | None, availability: Path | None, seed: int) -> Population:
     """Turn the options that describe the users into a population."""
     import numpy as np
 
-    from coterie.cli.options import check_one_source, dropout_choices
+    from coterie.cli.options import check_one_source, dropout_choices, waiting
     from coterie.logs import read_availability
     from coterie.planning import KnownDropout, RecordedAvailability
     from coterie.selection import draw_dropout
 
     check_one_source(users, dropout, availability)
     if availability is not None:
-        return RecordedAvailability(read_availability(availability, users), seed)
+        with waiting(f"Reading {availability}"):
+            return RecordedAvailability(read_availability(availability, users), seed)
     choices = dropout_choices(str(dropout))
     return KnownDropout(draw_dropout(choices, int(users or 0), np.random.default_rng(seed)), seed)
 
@@ -179,12 +185,14 @@ def _option_record(option: Option) -> dict[str, Any]:
 def _print_report(record: dict[str, Any], found: list[Option], choice: Option, kinds: list[str]) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False)
+    console = Console(highlight=False, markup=False)
     console.print(
         f"{record['users']} users, at most {record['per_round']} per round, {record['availability']}; "
         f"random selection aggregates {record['random_cardinality']:.2f} users a round."
     )
-    console.print(_trade_table(found, kinds))
+    wide = console.width >= 42 + 28 * len(kinds)  # what the columns side by side take
+    console.width = max(console.width, NARROWEST)
+    console.print(_wide_table(found, kinds) if wide else _tall_table(found))
     console.print(
         "C users aggregated per round · skip share of rounds skipped · F fairness gap · × rounds needed where "
         "random selection needs one" + (" · ~ simulated" if not all(o.trade.exact for o in found) else "")
@@ -198,33 +206,52 @@ def _print_report(record: dict[str, Any], found: list[Option], choice: Option, k
         console.print(f"Warning: {warning}", style="yellow")
 
 
-def _trade_table(found: list[Option], kinds: list[str]) -> Table:
+def _wide_table(found: list[Option], kinds: list[str]) -> Table:
     """One row per T, the kinds of plan side by side."""
     from rich.table import Table
 
-    roomy = len(kinds) <= 2  # noqa: PLR2004 - with more kinds the share of skipped rounds is left to --json
     table = Table(box=None, pad_edge=False)
     for heading in ("T", "batches", "cohort", "family"):
-        table.add_column(heading, justify="right", vertical="bottom")
+        table.add_column(heading, justify="right", vertical="bottom", no_wrap=True)
     for kind in kinds:
-        title = kind.replace("-", " ")
-        for heading in ("C", "skip", "F", "×") if roomy else ("C", "F", "×"):
-            table.add_column(f"{title}\n{heading}" if heading == "C" else f"\n{heading}", justify="right")
+        for heading in ("C", "skip", "F", "×"):
+            title = kind if heading == "C" else ""
+            table.add_column(f"{title}\n{heading}", justify="right", no_wrap=True)
     for start in range(0, len(found), len(kinds)):
         row = found[start : start + len(kinds)]
-        cells = [
-            str(row[0].privacy),
-            _batches(row[0]),
-            _span(row[0].cohort_sizes),
-            _count(row[0].family_size),
-        ]
-        for option in row:
-            trade, mark = option.trade, "" if option.trade.exact else "~"
-            skipped = [f"{trade.skipped:.0%}"] if roomy else []
-            cells += [f"{mark}{trade.cardinality:.2f}", *skipped, f"{trade.fairness_gap:.3f}"]
-            cells.append(_factor(option.rounds_factor))
-        table.add_row(*cells)
+        table.add_row(*_plan_cells(row[0]), *(cell for option in row for cell in _trade_cells(option)))
     return table
+
+
+def _tall_table(found: list[Option]) -> Table:
+    """One row per T and kind of plan, for narrow terminals."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("T", "batches", "cohort", "family", "plan", "C", "skip", "F", "×"):
+        table.add_column(heading, justify="left" if heading == "plan" else "right", no_wrap=True)
+    seen = None
+    for option in found:
+        cells = ("", "", "", "") if option.privacy == seen else _plan_cells(option)
+        table.add_row(*cells, option.kind, *_trade_cells(option))
+        seen = option.privacy
+    return table
+
+
+def _plan_cells(option: Option) -> tuple[str, str, str, str]:
+    batches = f"{option.batches} of {_span(option.batch_sizes)}"
+    return str(option.privacy), batches, _span(option.cohort_sizes), _count(option.family_size)
+
+
+def _trade_cells(option: Option) -> tuple[str, str, str, str]:
+    trade = option.trade
+    mark = "" if trade.exact else "~"
+    return (
+        f"{mark}{trade.cardinality:.2f}",
+        f"{trade.skipped:.0%}",
+        f"{trade.fairness_gap:.3f}",
+        _factor(option.rounds_factor),
+    )
 
 
 def _churn_table(found: list[Option], kinds: list[str]) -> Table:
@@ -242,10 +269,6 @@ def _churn_table(found: list[Option], kinds: list[str]) -> Table:
             *(f"{churn.cardinality:.2f}" for churn in left),
         )
     return table
-
-
-def _batches(option: Option) -> str:
-    return f"{option.batches} of {_span(option.batch_sizes)}"
 
 
 def _span(bounds: tuple[int, int]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.cli.options import check_one_source, dropout_choices
+from coterie.cli.options import check_one_source, check_seed, dropout_choices, waiting
 from coterie.cli.schemes import KNOWN, parse_schemes
 from coterie.errors import UsageError
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from coterie.simulation import Simulation, Summary, Trial
     from coterie.values import FloatArray
 
+NARROWEST = 90
+"""Columns that the table needs; a narrower terminal breaks the lines itself."""
 SAVE_EVERY = 10.0
 """Seconds between savings of the trials finished so far."""
 
@@ -143,12 +145,14 @@ def simulate(
 
     if per_round is None:
         raise UsageError("say how many users take part in a round: --per-round 12")
+    check_seed(seed)
     rng = np.random.default_rng(seed)
     check_one_source(users, dropout, availability)
     if availability is not None:
         if pattern != "independent" or redraw or joining:
             raise UsageError("a log is replayed as it is: leave out --pattern, --redraw and --joining")
-        recorded = read_availability(availability, users)
+        with waiting(f"Reading {availability}"):
+            recorded = read_availability(availability, users)
         model: AvailabilityModel = Replay(recorded)
         present, shares = recorded.users, recorded.dropout
     else:
@@ -308,7 +312,8 @@ def _print_report(record: dict[str, Any], out: Path | None) -> None:
 
     from coterie.report.figures import can_draw
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
+    console.width = max(console.width, NARROWEST)
     console.print(
         f"{record['users']} users, at most {record['per_round']} per round, {record['availability']}; "
         f"{record['rounds']} rounds, {record['trials']} trials, seed {record['seed']}"
@@ -328,9 +333,9 @@ def _table(record: dict[str, Any]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("scheme")
+    table.add_column("scheme", no_wrap=True)
     for heading in ("T", "mean", "isolated", "F", "F compl.", "C", "95 %", "skip"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for scheme in record["schemes"]:
         low, high = scheme["cardinality_interval"]
         isolated = scheme["isolated_share"]

@@ -122,16 +122,18 @@ def participation_log(rows: Rows, users: int | None, rounds: int | None) -> Part
 
 def availability_log(rows: Rows, users: int | None) -> AvailabilityLog:
     """Make the availability log of the rows: a row says that its user was online in its round."""
-    log = participation_log(rows, users, None)
-    if log.rounds * log.users > _MAX_CELLS:
+    # Counted before anything of that size is made.
+    held, told = _span(rows, None)[1], users if users is not None else len(set(rows.users))
+    if len(np.unique(rows.rounds)) == held and held * told > _MAX_CELLS:
         raise UsageError(
-            f"{rows.path} has {log.rounds} rounds × {log.users} users, more than {_MAX_CELLS} in all; give "
-            f"the record of fewer rounds, or of a sample of the users"
+            f"{rows.path} has {held} rounds × {told} users, more than {_MAX_CELLS} in all; give the record of "
+            f"fewer rounds, or of a sample of the users"
         )
-    missing = np.setdiff1d(np.arange(log.first, log.first + log.rounds), log.set_rounds)
-    if len(missing):
+    log = participation_log(rows, users, None)
+    gaps = np.flatnonzero(np.diff(log.set_rounds) > 1)
+    if len(gaps):
         raise UsageError(
-            f"{rows.path} has a gap: no row for round {missing[0]}, though it goes on to round "
+            f"{rows.path} has a gap: no row for round {log.set_rounds[gaps[0]] + 1}, though it goes on to round "
             f"{log.first + log.rounds - 1}; a round that was not recorded cannot be told from one with nobody "
             f"online: number the recorded rounds one after the other"
         )

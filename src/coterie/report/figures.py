@@ -13,6 +13,7 @@ FORMATS = (".png", ".svg")
 # Okabe and Ito's colours: told apart also by people who do not see all colours.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREY = "#767676"
+LARGEST_LINEAR_LEVEL = 40
 
 
 def check_figure_path(path: Path) -> None:
@@ -72,7 +73,7 @@ def trade_off(record: dict[str, Any], path: Path) -> None:
                 [option["cardinality"] for option in curve],
                 marker=marker,
                 markersize=5,
-                label=kind.replace("-", " "),
+                label=kind,
             )
         axes.scatter(
             chosen["privacy"],
@@ -80,13 +81,18 @@ def trade_off(record: dict[str, Any], path: Path) -> None:
             s=160,
             facecolors="none",
             edgecolors="black",
-            label=f"recommended: T = {chosen['privacy']}",
+            label=f"{'recommended' if record['rule_met'] else 'nearest'}: T = {chosen['privacy']}",
         )
         axes.set_xlabel("privacy level T")
+        if max(option["privacy"] for option in options) > LARGEST_LINEAR_LEVEL:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:.0f}")
+        else:
+            axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_ylabel("users aggregated per round, C")
         axes.set_ylim(bottom=0, top=reference * 1.12 or 1)
         axes.set_title(f"{record['users']} users, at most {record['per_round']} per round", loc="left")
-        axes.legend(loc="lower left")
+        axes.figure.legend(loc="outside lower center", ncols=4)
 
 
 def exposure(record: dict[str, Any], path: Path) -> None:

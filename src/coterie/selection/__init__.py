@@ -16,8 +16,10 @@ from coterie.selection.plan import (
     by_co_availability,
     consecutive,
     join,
+    keep,
     leave,
     merge,
+    mix,
     shuffled,
 )
 from coterie.selection.selectors import (
@@ -51,9 +53,11 @@ __all__ = [
     "consecutive",
     "draw_dropout",
     "join",
+    "keep",
     "least_served",
     "leave",
     "merge",
+    "mix",
     "one_least_served",
     "shuffled",
     "uniform",

@@ -37,6 +37,8 @@ def draw_dropout(choices: Sequence[float], users: int, rng: np.random.Generator)
     >>> draw_dropout([0.1, 0.5], users=4, rng=np.random.default_rng(1)).tolist()
     [0.1, 0.5, 0.5, 0.5]
     """
+    if len(choices) == 0:
+        raise UsageError("no dropout probability was given to draw from")
     return rng.choice(check_probabilities(choices, "dropout"), size=users)
 
 

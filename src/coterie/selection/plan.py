@@ -56,32 +56,33 @@ def shuffled(users: int, privacy: int, rng: np.random.Generator, names: Sequence
     return _plan(rng.permutation(np.arange(users, dtype=np.int32)), privacy, names)
 
 
-def by_availability(
-    dropout: ArrayLike,
-    privacy: int,
-    *,
-    mixing: float = 0.0,
-    rng: np.random.Generator | None = None,
-    names: Sequence[str] | None = None,
-) -> BatchPlan:
-    """Put users with similar dropout probability into one batch; a share `mixing` of them anywhere.
+def by_availability(dropout: ArrayLike, privacy: int, names: Sequence[str] | None = None) -> BatchPlan:
+    """Put users with similar dropout probability into one batch.
 
-    Sorting maximises the expected number of whole batches, Σ_b Π_{i in b} (1 - p_i). Where availability goes
-    with the data it also makes batches homogeneous: `mixing` trades some of the gain for variety.
+    Sorting maximises the expected number of whole batches, Σ_b Π_{i in b} (1 - p_i); where batches differ in
+    size, the larger ones take the users who are seldom there. Where availability goes with the data it also
+    makes batches homogeneous: `mix` trades some of the gain for variety.
 
     >>> plan = by_availability([0.5, 0.1, 0.5, 0.1], privacy=2)
     >>> [plan.batch(b).tolist() for b in range(2)]
-    [[1, 3], [0, 2]]
+    [[0, 2], [1, 3]]
     """
-    order = np.argsort(check_probabilities(dropout, "dropout"), kind="stable").astype(np.int32)
-    if not 0 <= mixing <= 1:
-        raise UsageError(f"mixing is {mixing}: give the share of users to place at random, from 0 to 1")
-    if mixing > 0:
-        if rng is None:
-            raise UsageError("mixing places users at random: give a generator")
-        places = rng.permutation(len(order))[: round(mixing * len(order))]
-        order[np.sort(places)] = order[places]
+    order = np.argsort(-check_probabilities(dropout, "dropout"), kind="stable")
     return _plan(order, privacy, names)
+
+
+def mix(plan: BatchPlan, share: float, rng: np.random.Generator) -> BatchPlan:
+    """Let a share of a plan's users, drawn at random, change places among themselves.
+
+    >>> mix(consecutive(users=100, privacy=10), share=0.3, rng=np.random.default_rng(0))
+    BatchPlan(100 users, 10 batches of 10, privacy 10)
+    """
+    if not 0 <= share <= 1:
+        raise UsageError(f"mixing is {share}: give the share of users to place at random, from 0 to 1")
+    members = plan.members.copy()
+    places = rng.permutation(len(members))[: round(share * len(members))]
+    members[np.sort(places)] = members[places]
+    return BatchPlan(plan.users, plan.privacy, members, plan.starts, plan.names)
 
 
 def by_co_availability(log: AvailabilityLog, privacy: int) -> BatchPlan:
@@ -169,7 +170,9 @@ def merge(plan: BatchPlan, batches: Iterable[int]) -> BatchPlan:
     if len(merged) < 2 or merged[0] < 0 or merged[-1] >= len(plan):  # noqa: PLR2004 - one batch is no merger
         raise UsageError(f"merge at least two of the batches 0 … {len(plan) - 1}, not {merged.tolist()}")
     stay = np.delete(np.arange(len(plan)), merged)
-    return _with_batches(plan, [*(plan.batch(b) for b in stay.tolist()), plan.users_of(merged)])
+    members = np.concatenate((plan.listed(stay), plan.users_of(merged)))
+    ends = np.cumsum((*plan.sizes[stay], plan.sizes[merged].sum()))
+    return BatchPlan(plan.users, plan.privacy, members, np.concatenate(([0], ends)), plan.names)
 
 
 def leave(plan: BatchPlan, users: ArrayLike) -> BatchPlan:
@@ -181,15 +184,14 @@ def leave(plan: BatchPlan, users: ArrayLike) -> BatchPlan:
     """
     gone = frozen_integers(users, np.int64, "users who leave")
     check_users(gone, plan.users)
-    stay = np.setdiff1d(np.arange(len(plan)), plan.batch_of[gone])
-    return _with_batches(plan, [plan.batch(b) for b in stay.tolist()])
+    return keep(plan, np.setdiff1d(np.arange(len(plan)), plan.batch_of[gone]))
 
 
-def _with_batches(plan: BatchPlan, batches: list[IntArray]) -> BatchPlan:
-    return BatchPlan(
-        plan.users,
-        plan.privacy,
-        np.concatenate(batches) if batches else np.zeros(0, dtype=np.int32),
-        np.concatenate(([0], np.cumsum([len(batch) for batch in batches], dtype=np.int64))),
-        plan.names,
-    )
+def keep(plan: BatchPlan, batches: IntArray) -> BatchPlan:
+    """Return the plan with these batches only; all others retire.
+
+    >>> keep(consecutive(6, 2), np.array([0, 2]))
+    BatchPlan(6 users, 2 batches of 2, privacy 2)
+    """
+    starts = np.concatenate(([0], np.cumsum(plan.sizes[batches])))
+    return BatchPlan(plan.users, plan.privacy, plan.listed(batches), starts, plan.names)

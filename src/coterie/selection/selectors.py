@@ -10,7 +10,7 @@ import numpy as np
 from coterie.errors import UsageError
 from coterie.selection.family import Family
 from coterie.selection.plan import even_cuts
-from coterie.theory import check_parameters
+from coterie.theory import check_count, check_parameters, check_probability
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
 
 NO_BATCHES: IntArray = np.zeros(0, dtype=np.int64)
@@ -61,6 +61,9 @@ class RandomSelector:
 
     per_round: int
 
+    def __post_init__(self) -> None:
+        check_count(self.per_round, "the number of users per round K")
+
     def choose(self, available: BoolArray, counts: IntArray, rng: np.random.Generator) -> Cohort | None:
         """Return K available users, each set of K equally likely."""
         del counts
@@ -76,6 +79,9 @@ class WeightedRandomSelector:
     """The K available users that took part least often, ties at random (random weighted selection)."""
 
     per_round: int
+
+    def __post_init__(self) -> None:
+        check_count(self.per_round, "the number of users per round K")
 
     def choose(self, available: BoolArray, counts: IntArray, rng: np.random.Generator) -> Cohort | None:
         """Return the K least-served available users."""
@@ -95,6 +101,9 @@ class BernoulliSelector:
     """
 
     probability: float
+
+    def __post_init__(self) -> None:
+        check_probability(self.probability, "the probability to select a user")
 
     @classmethod
     def expecting(cls, users: int, per_round: int, dropout: float) -> "BernoulliSelector":
@@ -122,7 +131,9 @@ class BatchSelector:
 
     `order` is the reading of Algorithm 2: `least_served` (the authors' code, fairest), `one_least_served`
     (the text) or `uniform` (λ = 0, for equal dropout). A round is skipped if the available batches do not
-    fill a row of the family, that is, if another batch of the plan would still fit.
+    fill a row of the family, that is, if another batch of the plan would still fit. Batches of different sizes
+    are taken one after the other in that order, passing over those that no longer fit; if that leaves room, the
+    larger ones are taken first.
 
     >>> from coterie.selection.plan import consecutive
     >>> selector = BatchSelector(consecutive(users=8, privacy=2), per_round=4)
@@ -147,7 +158,7 @@ class BatchSelector:
 
     def choose(self, available: BoolArray, counts: IntArray, rng: np.random.Generator) -> Cohort | None:
         """Return a union of whole available batches."""
-        whole = self.plan.whole(available)
+        whole = self.plan.whole(np.asarray(available, dtype=np.bool_))
         chosen = self.choose_batches(whole, self._served(whole, counts), rng)
         return None if chosen is None else Cohort(self.plan.users_of(chosen), chosen)
 
@@ -158,7 +169,9 @@ class BatchSelector:
         if len(sizes) == 1:
             needed = min(self.per_round // int(sizes[0]), int(counts[0]))
             return np.sort(whole[_smallest(keys, needed)]) if len(whole) >= needed else None
-        return self._fill(whole[np.argsort(keys)])
+        row = self._fill(whole[np.argsort(keys)])
+        # In the wanted order small batches can leave room that only a larger one would have filled.
+        return self._fill(whole[np.lexsort((keys, -self.plan.sizes[whole]))]) if row is None else row
 
     def _fill(self, ordered: IntArray) -> IntArray | None:
         """Take batches of different sizes in order, passing over those that no longer fit."""

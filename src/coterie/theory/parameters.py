@@ -8,6 +8,9 @@ from numpy.typing import ArrayLike
 from coterie.errors import UsageError
 from coterie.values.arrays import FloatArray
 
+LARGEST_POPULATION = 2**31 - 1
+"""Users are numbered in 32 bits."""
+
 
 def check_count(value: int, what: str, least: int = 1) -> int:
     """Return `value` as an integer of at least `least`.
@@ -34,6 +37,8 @@ def check_parameters(users: int, per_round: int, privacy: int = 1) -> None:
     coterie.errors.UsageError: privacy T = 13 is above K = 12 users per round; a round must hold a whole batch: lower T or raise K
     """  # noqa: E501 - the message is one line
     check_count(users, "the number of users N")
+    if users > LARGEST_POPULATION:
+        raise UsageError(f"N = {users} users is more than {LARGEST_POPULATION}; plan for a part of them")
     check_count(per_round, "the number of users per round K")
     check_count(privacy, "the privacy level T")
     if per_round > users:
