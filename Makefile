@@ -36,8 +36,15 @@ lint: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/installed
-	$(BIN)/python benchmarks/run.py
+.venv-bench/installed: pyproject.toml constraints.txt
+	@echo "Setting up .venv-bench, with the peers that benchmarks compare with ..."
+	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	@.venv-bench/bin/python -m pip install --quiet --quiet --constraint constraints.txt --upgrade pip
+	@.venv-bench/bin/python -m pip install --quiet --quiet --constraint constraints.txt --editable . --group bench
+	@touch $@
+
+bench: .venv-bench/installed
+	.venv-bench/bin/python benchmarks/run.py
 
 docs: .venv/installed-docs
 	$(BIN)/python docs/pictures.py

@@ -8,7 +8,7 @@ import sys
 import summary
 from measure import machine
 
-NAMES = ("startup", "choose", "algorithms", "strong", "simulate")
+NAMES = ("startup", "choose", "algorithms", "strong", "simulate", "seal")
 
 
 def main(names: list[str]) -> None:

@@ -1,11 +1,14 @@
 """Slow twins of the fast kernels, shaped like the definitions; tests compare the two."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations
+from fractions import Fraction
+from itertools import combinations, count
 
 import flint
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 # --- audit: the strong privacy level (eq. def_privacy) ------------------------------------------------
 
@@ -123,3 +126,39 @@ def maximal_unions(sizes, per_round):
     rows = [row for row in rows if sum(sizes[b] for b in row) <= per_round]
     fits = set(rows)
     return [row for row in rows if not any(tuple(sorted({*row, b})) in fits for b in batches if b not in row)]
+
+
+# --- secagg: words and masks, one number at a time (docs/protocol.md §1 and §3) -----------------------------
+
+
+def exact_level(value, quantisation):
+    """Return y = (x + c) / step for the clipped x, as a fraction; its floor or the next level is sent."""
+    clip = Fraction(quantisation.clip)
+    clipped = min(max(Fraction(float(value)), -clip), clip)
+    return (clipped + clip) * (quantisation.levels - 1) / (2 * clip)
+
+
+def possible_levels(value, quantisation, uniform, slack):
+    """Return the levels ⌊y + u⌋ that may come out for a given u, if y is only known up to a slack."""
+    level = exact_level(value, quantisation)
+    around = (math.floor(level + uniform - slack), math.floor(level + uniform + slack))
+    return {min(max(found, 0), quantisation.levels - 1) for found in around}
+
+
+def keystream_by_blocks(key, modulus):
+    """Yield AES of the counters 0, 1, 2, … in words; for the prime 31 bits of each, unless they are q itself."""
+    encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - counter mode by hand
+    for counter in count():
+        block = encryptor.update(counter.to_bytes(16, "big"))
+        for start in range(0, 16, 4):
+            word = int.from_bytes(block[start : start + 4], "little")
+            if modulus == 2**31 - 1:
+                word %= 2**31
+            if word != modulus:
+                yield word
+
+
+def masked(words, masks, modulus):
+    """Return the words with each keystream (key, sign) added or subtracted, modulo q."""
+    streams = [(keystream_by_blocks(key, modulus), sign) for key, sign in masks]
+    return [(word + sum(sign * next(stream) for stream, sign in streams)) % modulus for word in words]

@@ -102,7 +102,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -118,7 +118,7 @@ def _target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Bring the new name down to the disk as well, where a folder can be opened for that."""
     if os.name != "posix":
         return

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+PerRound = Annotated[int | None, typer.Option(help="K, the most users that take part in one round (required).")]
+Users = Annotated[int | None, typer.Option(help="N, the number of users; an availability log names them itself.")]
+Dropout = Annotated[
+    str | None,
+    typer.Option(
+        help="Probability that a user is away: one for all (0.3), or several (0.1,0.2,0.3) from which each "
+        "user's is drawn."
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Seed for everything that is drawn (0 unless given).", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
 
 
 def dropout_choices(text: str) -> list[float]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coterie.cli.options import Dropout, Json, PerRound, Seed, Users
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -23,27 +25,15 @@ LARGEST_JSON_INTEGER = 2**1024
 
 
 def plan(
-    per_round: Annotated[
-        int | None, typer.Option(help="K, the most users that take part in one round (required).")
-    ] = None,
-    users: Annotated[
-        int | None, typer.Option(help="N, the number of users; an availability log names them itself.")
-    ] = None,
+    per_round: PerRound = None,
+    users: Users = None,
     privacy: Annotated[int | None, typer.Option(help="Look at this T only and plan for it.")] = None,
-    dropout: Annotated[
-        str | None,
-        typer.Option(
-            help="Probability that a user is away: one for all (0.3), or several (0.1,0.2,0.3) from which each "
-            "user's is drawn."
-        ),
-    ] = None,
+    dropout: Dropout = None,
     availability: Annotated[
         Path | None,
         typer.Option(help="Instead: a log of who was online when, CSV or Parquet with columns round,user."),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Seed for everything that is drawn (0 unless given).", show_default=False)
-    ] = 0,
+    seed: Seed = 0,
     churn: Annotated[
         float | None, typer.Option(help="Share of users who leave for good within a year; shows its cost.")
     ] = None,
@@ -55,7 +45,7 @@ def plan(
     ] = 0.0,
     out: Annotated[Path | None, typer.Option(help="Write the recommended plan to this JSON file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off to this PNG or SVG file.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
+    json_: Json = False,
 ) -> None:
     """Show what each privacy level costs, and recommend one.
 

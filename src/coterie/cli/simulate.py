@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.cli.options import check_one_source, check_seed, dropout_choices, waiting
+from coterie.cli.options import (
+    Dropout,
+    Json,
+    PerRound,
+    Seed,
+    Users,
+    check_one_source,
+    check_seed,
+    dropout_choices,
+    waiting,
+)
 from coterie.cli.schemes import KNOWN, parse_schemes
 from coterie.errors import UsageError
 
@@ -31,12 +41,8 @@ SAVE_EVERY = 10.0
 
 
 def simulate(
-    per_round: Annotated[
-        int | None, typer.Option(help="K, the most users that take part in one round (required).")
-    ] = None,
-    users: Annotated[
-        int | None, typer.Option(help="N, the number of users; an availability log names them itself.")
-    ] = None,
+    per_round: PerRound = None,
+    users: Users = None,
     schemes: Annotated[
         str | None,
         typer.Option(
@@ -50,13 +56,7 @@ def simulate(
     trials: Annotated[
         int, typer.Option(help="Independent repetitions (100 unless given).", show_default=False)
     ] = 100,
-    dropout: Annotated[
-        str | None,
-        typer.Option(
-            help="Probability that a user is away: one for all (0.3), or several (0.1,0.2,0.3) from which each "
-            "user's is drawn."
-        ),
-    ] = None,
+    dropout: Dropout = None,
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Draw the users' probabilities anew in every trial.")
     ] = False,
@@ -104,9 +104,7 @@ def simulate(
     joining: Annotated[
         float, typer.Option(help="Newcomers per round on average (0.1: one in ten rounds).", show_default=False)
     ] = 0.0,
-    seed: Annotated[
-        int, typer.Option(help="Seed for everything that is drawn (0 unless given).", show_default=False)
-    ] = 0,
+    seed: Seed = 0,
     processes: Annotated[
         int | None, typer.Option(help="Processes to use; all cores unless given. The result is the same.")
     ] = None,
@@ -114,7 +112,7 @@ def simulate(
         Path | None,
         typer.Option(help="New folder for record.json, rows.csv (and .parquet), measures.png and measures.svg."),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
+    json_: Json = False,
 ) -> None:
     """Simulate selection schemes and show what they give away and what they cost.
 

@@ -1,0 +1,174 @@
+"""The messages of both roles, and their bytes: a fixed header, a bounded MessagePack body, a raw tail."""
+
+import struct
+from typing import Annotated, TypeAlias, TypeVar
+
+import msgspec
+
+from coterie.errors import PeerError
+
+MAGIC = b"COT"
+VERSION = 1
+ALIGNMENT = 64
+"""The tail begins at a multiple of this many bytes, so that its words can be used where they lie."""
+LARGEST_MESSAGE = 1 << 30
+
+_HEADER = struct.Struct("<3sBIQ")  # magic, version, length of the body, length of the tail
+
+Data: TypeAlias = bytes | memoryview
+"""A message's bytes."""
+
+LARGEST_NAME = 64
+"""The most bytes of UTF-8 in a user's id or a scope."""
+
+UserId: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LARGEST_NAME)]
+Scope: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LARGEST_NAME)]
+Digest: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+PublicKey: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+Signature: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
+Round: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="t"):
+    """What one role sends to the other; frozen, and typed once decoded."""
+
+
+class Invitation(Message, frozen=True, tag=1):
+    """Server to client: a batch is to be formed for this scope (§2)."""
+
+    scope: Scope
+
+
+class Enrolment(Message, frozen=True, tag=2):
+    """Client to server: my keys for a charter to come; the seal key is fresh (§2)."""
+
+    scope: Scope
+    user: UserId
+    identity: PublicKey
+    seal: PublicKey
+    predecessor: Annotated[bytes, msgspec.Meta(max_length=32)]
+
+
+class Draft(Message, frozen=True, tag=3):
+    """Server to client: the charter that you are asked to sign (§2)."""
+
+    charter: bytes
+
+
+class Signed(Message, frozen=True, tag=4):
+    """Client to server: my signature over the charter of this digest (§2)."""
+
+    scope: Scope
+    user: UserId
+    charter: Digest
+    signature: Signature
+
+
+class Founding(Message, frozen=True, tag=5):
+    """Server to client: the charter with the signatures of all its members (§2)."""
+
+    charter: bytes
+    signatures: dict[UserId, Signature]
+
+
+class Accepted(Message, frozen=True, tag=6):
+    """Client to server: I accepted the charter and am ready for its rounds (§3)."""
+
+    scope: Scope
+    user: UserId
+    charter: Digest
+
+
+class RoundCall(Message, frozen=True, tag=7):
+    """Server to client: take part in a sealed round under these terms (§3)."""
+
+    scope: Scope
+    charter: Digest
+    round: Round
+    model: bytes
+    configuration: bytes
+    dimension: Count
+    clip: float
+    cohort: Count
+    weight_cap: Count
+
+
+class SealedVector(Message, frozen=True, tag=8):
+    """Client to server: my sealed vector; its words, four bytes each, little-endian, are the tail (§3)."""
+
+    scope: Scope
+    charter: Digest
+    round: Round
+    user: UserId
+    terms: Digest
+
+
+ClientMessage: TypeAlias = Enrolment | Signed | Accepted | SealedVector
+ServerMessage: TypeAlias = Invitation | Draft | Founding | RoundCall
+WITH_TAIL = (SealedVector,)
+
+_encoder = msgspec.msgpack.Encoder()
+_from_client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
+_from_server: msgspec.msgpack.Decoder[ServerMessage] = msgspec.msgpack.Decoder(ServerMessage)
+
+
+def encode(message: Message) -> bytes:
+    """Return the bytes of a message without a tail."""
+    return bytes(blank(message, 0)[0])
+
+
+def blank(message: Message, tail: int) -> tuple[bytearray, memoryview]:
+    """Return a message's bytes with room for its tail, and a view of that room to be filled in place."""
+    body = _encoder.encode(message)
+    start = _tail_start(len(body)) if tail else _HEADER.size + len(body)
+    data = bytearray(start + tail)
+    _HEADER.pack_into(data, 0, MAGIC, VERSION, len(body), tail)
+    data[_HEADER.size : _HEADER.size + len(body)] = body
+    return data, memoryview(data)[start:]
+
+
+def _tail_start(body: int) -> int:
+    return -(-(_HEADER.size + body) // ALIGNMENT) * ALIGNMENT
+
+
+def decode_from_client(data: Data, largest: int = LARGEST_MESSAGE) -> tuple[ClientMessage, memoryview]:
+    """Return the message in bytes that a client sent, and its tail; refuse anything else with a PeerError."""
+    return _decode(_from_client, data, "client", largest)
+
+
+def decode_from_server(data: Data, largest: int = LARGEST_MESSAGE) -> ServerMessage:
+    """Return the message in bytes that the server sent; refuse anything else with a PeerError."""
+    message, _ = _decode(_from_server, data, "server", largest)
+    return message
+
+
+M = TypeVar("M", bound=Message)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[M], data: Data, sender: str, largest: int) -> tuple[M, memoryview]:
+    if len(data) > largest:
+        raise PeerError(f"a message of {len(data)} bytes came from the {sender}; at most {largest} are read")
+    if len(data) < _HEADER.size:
+        raise PeerError(f"{len(data)} bytes came from the {sender}; a message has at least {_HEADER.size}")
+    magic, version, body, tail = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise PeerError(f"what came from the {sender} is no message: it begins with {magic!r}")
+    if version != VERSION:
+        raise PeerError(f"a message of version {version} came from the {sender}; this is version {VERSION}")
+    start = _tail_start(body) if tail else _HEADER.size + body
+    view = memoryview(data)
+    if start + tail != len(data) or any(view[_HEADER.size + body : start]):
+        raise PeerError(f"a message from the {sender} is {len(data)} bytes long but says {start + tail}")
+    try:
+        message = decoder.decode(view[_HEADER.size : _HEADER.size + body])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise PeerError(f"a malformed message came from the {sender}: {error}") from None
+    for name in (getattr(message, "user", ""), getattr(message, "scope", "")):
+        if len(name.encode()) > LARGEST_NAME:
+            raise PeerError(
+                f"a name of {len(name.encode())} bytes came from the {sender}; at most {LARGEST_NAME} are read"
+            )
+    if bool(tail) != isinstance(message, WITH_TAIL):
+        raise PeerError(f"{type(message).__name__} came from the {sender} with a tail of {tail} bytes")
+    return message, view[start:]
