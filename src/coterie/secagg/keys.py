@@ -113,7 +113,7 @@ class IdentityKey(_Secret):
         return self._key.private_bytes_raw()
 
     def sign(self, purpose: str, *context: bytes | str | int) -> bytes:
-        """Return the signature over enc("coterie/v1/" + purpose, *context)."""
+        """Return the signature over enc("coterie/v1/" + purpose, context …)."""
         return self._key.sign(_signed(purpose, context))
 
 

@@ -158,8 +158,10 @@ def _decode(decoder: msgspec.msgpack.Decoder[M], data: Data, sender: str, larges
         raise PeerError(f"a message of version {version} came from the {sender}; this is version {VERSION}")
     start = _tail_start(body) if tail else _HEADER.size + body
     view = memoryview(data)
-    if start + tail != len(data) or any(view[_HEADER.size + body : start]):
+    if start + tail != len(data):
         raise PeerError(f"a message from the {sender} is {len(data)} bytes long but says {start + tail}")
+    if any(view[_HEADER.size + body : start]):
+        raise PeerError(f"a message from the {sender} has bytes in its padding")
     try:
         message = decoder.decode(view[_HEADER.size : _HEADER.size + body])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
