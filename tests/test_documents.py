@@ -72,3 +72,23 @@ def test_links_to_files_lead_somewhere(document):
     """Every relative link and picture of a document exists."""
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text()):
         assert (document.parent / target).exists(), target
+
+
+def test_every_test_that_the_threat_model_names_is_there():
+    """Every row about misbehaviour has its test, in the files named above the tables; so has every other claim."""
+    document = (ROOT / "docs" / "threat-model.md").read_text()
+    where = {}
+    for path in sorted((ROOT / "tests" / "secagg").glob("test_*.py")):
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), flags=re.MULTILINE):
+            where.setdefault(name, []).append(path.name)
+    _, _, section = document.partition("\n## Misbehaviour and what happens\n")
+    tables, _, _ = section.partition("\n## ")
+    rows = re.findall(r"^\| .* \| `(?:(test_\w+\.py)::)?(test_\w+)` \|$", tables, flags=re.MULTILINE)
+    headings = len(re.findall(r"^\| misbehaviour ", tables, flags=re.MULTILINE))
+    assert len(rows) == len(re.findall(r"^\| ", tables, flags=re.MULTILINE)) - 2 * headings
+    for file, name in rows:
+        wanted = file or "test_misbehaviour_"
+        assert any(found.startswith(wanted) for found in where.get(name, [])), f"{wanted}: {name}"
+    assert len({name for _, name in rows}) == len(rows)
+    for name in re.findall(r"`(?:test_\w+\.py::)?(test_\w+)`", document):
+        assert name in where, name

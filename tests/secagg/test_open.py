@@ -1,13 +1,15 @@
 """Sealed open rounds: the sum over complete batches, or nothing; whatever is lost on the way."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coterie.errors import TooFewUsers, UsageError
-from coterie.secagg import OpenRound, found_batch, run_open_round, simulated_client
+from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.secagg import OpenClient, OpenRound, found_batch, run_open_round, simulated_client
 from coterie.secagg.ring import RING_32
 from secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
 
@@ -141,3 +143,70 @@ def test_a_round_that_could_not_be_is_refused_at_the_server():
         OpenRound(batches.charters, 0, terms(cohort=5))
     with pytest.raises(UsageError, match="two of the batches"):
         OpenRound([batches.charters[0]] * 2, 0, terms())
+
+
+@pytest.mark.parametrize("weight", [0, -1, 2.5, None, "3", float("inf")])
+def test_what_is_no_weight_is_refused(weight):
+    """A weight is a whole number from 1 up."""
+    batches = Batches(1, 3)
+    client = batches.clients["user-0-0"]
+    task = client.receive(OpenRound(batches.charters, 0, terms()).calls()[client.user])
+    with pytest.raises(UsageError, match="weight"):
+        client.seal(task, batches.updates[client.user], weight=weight)
+
+
+def test_a_weight_above_the_cap_counts_as_the_cap():
+    """Refusing it would tell the server that the weight is high."""
+    batches = Batches(1, 3)
+    weights = {"user-0-0": 900, "user-0-1": 2, "user-0-2": 1}
+    result = run_open_round(
+        batches.charters, batches.clients, 0, terms(weight_cap=5), batches.train, weights=weights
+    )
+    assert result.sum.weight == 5 + 2 + 1
+
+
+def test_a_user_who_abstains_completes_its_batch_with_zeros():
+    """Abstaining looks like any other vector, and adds nothing to the sum of values."""
+    batches = Batches(1, 3)
+    server = OpenRound(batches.charters, 0, terms())
+    sizes = set()
+    for user, call in server.calls().items():
+        client = batches.clients[user]
+        task = client.receive(call)
+        sealed = client.abstain(task) if user == "user-0-1" else client.seal(task, batches.updates[user])
+        sizes.add(len(sealed))
+        server.receive(user, sealed)
+    found = server.finish().sum
+    assert len(sizes) == 1
+    assert found.values == pytest.approx(batches.updates["user-0-0"] + batches.updates["user-0-2"], abs=1e-4)
+
+
+def test_a_stricter_configuration_acts_on_the_charter_in_force():
+    """An owner who raises the least T stops the device from sealing in its smaller batch."""
+    batches = Batches(1, 3)
+    client = batches.clients["user-0-0"]
+    stricter = OpenClient(dataclasses.replace(client.membership, configuration=configuration(least_privacy=4)))
+    call = OpenRound(batches.charters, 0, terms()).calls()[client.user]
+    with pytest.raises(PeerError, match="accepts 4 or more"):
+        stricter.receive(call)
+
+
+def test_a_device_seals_with_its_own_record_only():
+    """Another user's record, or one that lost a member's chain key, is not sealed with."""
+    batches = Batches(1, 3)
+    ana, bob = batches.clients["user-0-0"], batches.clients["user-0-1"]
+    calls = OpenRound(batches.charters, 0, terms()).calls()
+    stranger = OpenClient(dataclasses.replace(bob.membership, store=ana.membership.store))
+    with pytest.raises(UsageError, match="is not one of"):
+        stranger.receive(calls[bob.user])
+    with ana.membership.record(SCOPE) as record:
+        record.chain_keys = {"user-0-1": record.chain_keys["user-0-1"]}
+    with pytest.raises(UsageError, match="is not one of"):
+        ana.receive(calls[ana.user])
+
+
+def test_terms_that_could_wrap_are_refused_before_anyone_is_called():
+    """The server's own side refuses terms under which the sum could wrap around."""
+    batches = Batches(1, 3)
+    with pytest.raises(UsageError, match=r"levels|wrap"):
+        OpenRound(batches.charters, 0, terms(cohort=2**20, weight_cap=2**16))

@@ -211,7 +211,7 @@ def check_charter(
     """
     if sealed_under is not None and sealed_under.scope != charter.scope:
         raise UsageError(f"sealed_under has the scope {sealed_under.scope!r}, the charter {charter.scope!r}")
-    _check_rules(charter, configuration)
+    check_rules(charter, configuration)
     _check_own(charter, user, identity, seal, sealed_under)
     _check_members(charter, verify_member)
     if sealed_under is not None:
@@ -221,8 +221,8 @@ def check_charter(
         _check_signatures(charter, signatures)
 
 
-def _check_rules(charter: Charter, configuration: DeviceConfiguration) -> None:
-    """Compare a charter with what the device allows."""
+def check_rules(charter: Charter, configuration: DeviceConfiguration) -> None:
+    """Refuse a charter that the device's owner does not allow; asked again for every round (§0)."""
     if charter.scope not in configuration.scopes:
         raise PeerError(
             f"the charter is for the scope {charter.scope!r}; this device serves {sorted(configuration.scopes)}"

@@ -30,7 +30,7 @@ class _MemorySlot:
 
 @dataclass
 class MemoryStore:
-    """A device's records in memory: as exclusive as a file, but gone with the process. For simulated devices."""
+    """A device's records in memory: gone with the process, doubled by a fork. For simulated devices only."""
 
     records: dict[str, bytes] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock, repr=False)

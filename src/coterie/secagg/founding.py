@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.charter import LARGEST_BATCH, MODULUS, Charter, Member
+from coterie.secagg.charter import LARGEST_BATCH, LARGEST_NAME, MODULUS, Charter, Member
 from coterie.secagg.keys import check_identity_key, check_seal_key, verify_signature
 from coterie.secagg.messages import (
     Accepted,
@@ -16,6 +16,9 @@ from coterie.secagg.messages import (
     encode,
 )
 from coterie.secagg.states import SERVER_FORMING, Forming, following
+
+LARGEST_ANSWER = 4096
+"""Bytes that a client's answer has at most while a batch is being formed."""
 
 Outgoing = dict[str, bytes]
 """Messages to send, by user."""
@@ -30,6 +33,8 @@ class BatchFounder:
             raise UsageError(f"there is no inner protocol {inner!r}; give one of {', '.join(MODULUS)}")
         if len(set(self.users)) < max(privacy, 2):
             raise UsageError(f"a batch of {len(set(self.users))} users cannot have the privacy level {privacy}")
+        if privacy < 1 or not 1 <= len(scope.encode()) <= LARGEST_NAME:
+            raise UsageError(f"privacy is {privacy} and the scope {scope!r}; give at least 1, and 1 to 64 bytes")
         if len(self.users) > LARGEST_BATCH:
             raise UsageError(
                 f"a batch of {len(self.users)} users is too large; at most {LARGEST_BATCH} are allowed"
@@ -54,13 +59,13 @@ class BatchFounder:
         """Take in a user's message; a violation raises PeerError and changes nothing."""
         if user not in self._states:
             raise PeerError(f"a message came from {user!r}, who is not to be in this batch")
-        message, _ = decode_from_client(data)
+        message, _ = decode_from_client(data, largest=LARGEST_ANSWER)
         state = following(SERVER_FORMING, self._states[user], message, user)
         if message.scope != self._scope or message.user != user:
             raise PeerError(f"{user} sent a message of {message.user!r} for the scope {message.scope!r}")
         match message:
             case Enrolment():
-                self._members[user] = _member(message)
+                self._members[user] = self._new_member(message)
             case Signed():
                 self._check_digest(user, message.charter)
                 verify_signature(
@@ -71,6 +76,14 @@ class BatchFounder:
                 self._check_digest(user, message.charter)
         self._states[user] = state
         return self._go_on()
+
+    def _new_member(self, message: Enrolment) -> Member:
+        """Return the charter's line for an enrolment; refuse one with which nobody would sign."""
+        member = _member(message)
+        for other in self._members.values():
+            if member.identity == other.identity or member.seal == other.seal:
+                raise PeerError(f"{message.user} enrolled with a key of {other.user}")
+        return member
 
     @property
     def _drafted(self) -> Charter:

@@ -8,7 +8,14 @@ from typing import Literal
 import msgspec
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.charter import Charter, DeviceConfiguration, VerifyMember, check_charter, sign_charter
+from coterie.secagg.charter import (
+    Charter,
+    DeviceConfiguration,
+    TrustServerForIdentities,
+    VerifyMember,
+    check_charter,
+    sign_charter,
+)
 from coterie.secagg.keys import IdentityKey, SealKey, Seed
 from coterie.secagg.messages import Accepted, Draft, Enrolment, Founding, Invitation, Signed, encode
 from coterie.secagg.seal import Chain, DeviceStore, start_chain
@@ -135,9 +142,10 @@ class Membership:
     def drafted(self, message: Draft) -> bytes:
         """Sign a draft charter that keeps all rules but for the signatures still missing (§2)."""
         charter = Charter.decode(message.charter)
+        verified = self._verified(charter, message, None)
         with self.record(charter.scope) as record:
             following(CLIENT_JOINING, record.joining, message, "the server")
-            self._check(charter, None, record)
+            self._check(charter, None, record, verified)
             record.signed_draft = charter.digest
         signature = sign_charter(charter, self.identity)
         return encode(Signed(charter.scope, self.user, charter.digest, signature))
@@ -145,9 +153,10 @@ class Membership:
     def founded(self, message: Founding) -> bytes:
         """Accept a charter that all members have signed: derive the chain, then delete the seal key (§3)."""
         charter = Charter.decode(message.charter)
+        verified = self._verified(charter, message, message.signatures)
         with self.record(charter.scope) as record:
             following(CLIENT_JOINING, record.joining, message, "the server")
-            self._check(charter, message.signatures, record)
+            self._check(charter, message.signatures, record, verified)
             chain = start_chain(charter, self.user, SealKey.from_bytes(record.pending_seal_key))
             record.charter = message.charter
             record.pending_seal_key = record.signed_draft = b""
@@ -155,7 +164,22 @@ class Membership:
             record.move_chain(chain)
         return encode(Accepted(charter.scope, self.user, charter.digest))
 
-    def _check(self, charter: Charter, signatures: dict[str, bytes] | None, record: Record) -> None:
+    def _verified(
+        self, charter: Charter, message: Draft | Founding, signatures: dict[str, bytes] | None
+    ) -> VerifyMember:
+        """Ask `verify_member` about everyone while the record is free, since it may take its time.
+
+        It is asked only about a charter that keeps all other rules: a server cannot make it work for nothing.
+        """
+        with self.record(charter.scope) as record:
+            following(CLIENT_JOINING, record.joining, message, "the server")
+            self._check(charter, signatures, record, TrustServerForIdentities())
+        answers = {(m.user, m.identity): self.verify_member(m.user, m.identity) for m in charter.members}
+        return lambda user, identity: answers[user, identity]
+
+    def _check(
+        self, charter: Charter, signatures: dict[str, bytes] | None, record: Record, verified: VerifyMember
+    ) -> None:
         check_charter(
             charter,
             signatures,
@@ -163,6 +187,6 @@ class Membership:
             identity=self.identity.public,
             seal=SealKey.from_bytes(record.pending_seal_key).public,
             configuration=self.configuration,
-            verify_member=self.verify_member,
+            verify_member=verified,
             sealed_under=record.sealed_under,
         )

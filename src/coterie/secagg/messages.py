@@ -147,6 +147,23 @@ M = TypeVar("M", bound=Message)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[M], data: Data, sender: str, largest: int) -> tuple[M, memoryview]:
+    body, tail = _unframed(data, sender, largest)
+    try:
+        message = decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise PeerError(f"a malformed message came from the {sender}: {error}") from None
+    for name in (getattr(message, "user", ""), getattr(message, "scope", "")):
+        if len(name.encode()) > LARGEST_NAME:
+            raise PeerError(
+                f"a name of {len(name.encode())} bytes came from the {sender}; at most {LARGEST_NAME} are read"
+            )
+    if bool(tail) != isinstance(message, WITH_TAIL):
+        raise PeerError(f"{type(message).__name__} came from the {sender} with a tail of {len(tail)} bytes")
+    return message, tail
+
+
+def _unframed(data: Data, sender: str, largest: int) -> tuple[memoryview, memoryview]:
+    """Return the body and the tail, once header, lengths and padding are right."""
     if len(data) > largest:
         raise PeerError(f"a message of {len(data)} bytes came from the {sender}; at most {largest} are read")
     if len(data) < _HEADER.size:
@@ -156,21 +173,9 @@ def _decode(decoder: msgspec.msgpack.Decoder[M], data: Data, sender: str, larges
         raise PeerError(f"what came from the {sender} is no message: it begins with {magic!r}")
     if version != VERSION:
         raise PeerError(f"a message of version {version} came from the {sender}; this is version {VERSION}")
-    start = _tail_start(body) if tail else _HEADER.size + body
-    view = memoryview(data)
+    start, view = _tail_start(body) if tail else _HEADER.size + body, memoryview(data)
     if start + tail != len(data):
         raise PeerError(f"a message from the {sender} is {len(data)} bytes long but says {start + tail}")
     if any(view[_HEADER.size + body : start]):
         raise PeerError(f"a message from the {sender} has bytes in its padding")
-    try:
-        message = decoder.decode(view[_HEADER.size : _HEADER.size + body])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise PeerError(f"a malformed message came from the {sender}: {error}") from None
-    for name in (getattr(message, "user", ""), getattr(message, "scope", "")):
-        if len(name.encode()) > LARGEST_NAME:
-            raise PeerError(
-                f"a name of {len(name.encode())} bytes came from the {sender}; at most {LARGEST_NAME} are read"
-            )
-    if bool(tail) != isinstance(message, WITH_TAIL):
-        raise PeerError(f"{type(message).__name__} came from the {sender} with a tail of {tail} bytes")
-    return message, view[start:]
+    return view[_HEADER.size : _HEADER.size + body], view[start:]

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import index
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import PeerError, TooFewUsers, UsageError
-from coterie.secagg.charter import Charter
+from coterie.secagg.charter import Charter, check_rules
 from coterie.secagg.founding import Outgoing
 from coterie.secagg.membership import Membership, Record
 from coterie.secagg.messages import (
@@ -29,6 +30,9 @@ from coterie.secagg.states import CLIENT_TAKING, SERVER_COLLECTING, Collecting, 
 
 INNER = "open"
 """The inner protocol's name in a charter: a batch founded for another one never shows its own sum."""
+
+LARGEST_HEAD = 4096
+"""Bytes that a sealed message has at most before its words."""
 
 Arrays = NDArray[np.floating] | Mapping[str, NDArray[np.floating]]
 
@@ -101,8 +105,15 @@ class OpenClient:
                 f"the server asked for a round of charter {task.charter.hex()}; this device is under "
                 f"{charter.digest.hex()}"
             )
+        check_rules(charter, self.membership.configuration)
         if charter.inner != INNER:
             raise PeerError(f"the server called an {INNER} round; this batch was founded for {charter.inner!r}")
+        others = {member.user for member in charter.members if member.user != self.user}
+        mine = (self.user, self.membership.identity.public)
+        if record.chain_keys.keys() != others or mine not in {(m.user, m.identity) for m in charter.members}:
+            raise UsageError(
+                f"the device's record of scope {task.scope!r} is not one of {self.user!r}; use its own"
+            )
         record.chain.check_round(task.round)
         check_terms(task.terms, len(charter.members), self.membership.configuration)
         try:
@@ -122,7 +133,8 @@ class OpenClient:
     ) -> memoryview:
         """Return the sealed message of a task: quantised, masked, and durable on the device before it leaves.
 
-        The chain moves past the round in the same transaction (§3). `rng` rounds; it keeps no secret.
+        The chain moves past the round in the same transaction (§3). A weight above the terms' cap counts as the
+        cap. An update that is not finite is refused: `abstain` then. `rng` rounds; it keeps no secret.
         """
         if self._tasks.get(task.scope) != task:
             raise UsageError(f"round {task.round} of scope {task.scope!r} is not the one that was asked for last")
@@ -138,13 +150,30 @@ class OpenClient:
             ring = Ring(charter.modulus)
             words = np.frombuffer(tail, dtype="<u4")
             rounding = np.random.default_rng() if rng is None else rng
-            mask_into(words, values, weight, task.terms.quantisation(ring), masks, rounding, threads=threads)
+            mask_into(
+                words,
+                values,
+                _capped(weight, task.terms.weight_cap),
+                task.terms.quantisation(ring),
+                masks,
+                rounding,
+                threads=threads,
+            )
             record.move_chain(chain.advance(task.round + 1))
             record.sealed_charter = record.charter
             sealed = memoryview(message).toreadonly()
             record.sealed_round, record.sealed_message = task.round, sealed
-        del self._tasks[task.scope]
+        if self._tasks.get(task.scope) is task:
+            del self._tasks[task.scope]
         return sealed
+
+    def abstain(self, task: Task) -> memoryview:
+        """Seal zeros, which nobody can tell from an update: for a user who cannot or will not give one.
+
+        Staying silent instead would tell the server something of this user's data whenever the reason lies in
+        the data: a training that diverged, an update that is not finite (§1).
+        """
+        return self.seal(task, np.zeros(task.terms.dimension, dtype=np.float32))
 
     def sealed_again(self, scope: str, round_: int) -> memoryview:
         """Return the stored bytes of the last sealed round, to send them once more after a lost connection."""
@@ -152,6 +181,17 @@ class OpenClient:
             if record.sealed_round != round_ or record.sealed_round < 0:
                 raise UsageError(f"round {round_} of scope {scope!r} is not the last that this device sealed")
             return record.sealed_message
+
+
+def _capped(weight: int, cap: int) -> int:
+    """Return a weight, at most the cap; refuse what is no weight at all."""
+    try:
+        whole = index(weight)
+    except TypeError:
+        whole = 0
+    if whole < 1:
+        raise UsageError(f"the weight is {weight!r}; give a whole number from 1 up")
+    return min(whole, cap)
 
 
 @dataclass(frozen=True)
@@ -191,6 +231,8 @@ class OpenRound:
         if users > terms.cohort:
             raise UsageError(f"{users} users are asked, more than the {terms.cohort} that the terms allow")
         self._ring = {charter.digest: Ring(charter.modulus) for charter in self.charters}
+        for ring in self._ring.values():
+            terms.quantisation(ring)  # refuses terms whose sum could wrap around, before anyone is called
         self._states = dict.fromkeys(self._batch_of, Collecting.ASKED)
         self._sums: dict[bytes, NDArray[np.uint32]] = {}
 
@@ -218,7 +260,8 @@ class OpenRound:
         """Take in a user's sealed vector; a violation raises PeerError and changes nothing."""
         if user not in self._states:
             raise PeerError(f"a message came from {user!r}, who was not asked in this round")
-        message, tail = decode_from_client(data)
+        size = 4 * (self.terms.dimension + EXTRA_WORDS)
+        message, tail = decode_from_client(data, largest=size + LARGEST_HEAD)
         state = following(SERVER_COLLECTING, self._states[user], message, user)
         if not isinstance(message, SealedVector):
             raise PeerError(f"{type(message).__name__} came from {user}, not a sealed vector")
@@ -229,7 +272,6 @@ class OpenRound:
         for name, came, expected in zip(names, said, meant, strict=True):
             if came != expected:
                 raise PeerError(f"{user} sealed for another {name}: {came!r}, not {expected!r}")
-        size = 4 * (self.terms.dimension + EXTRA_WORDS)
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
         words = np.frombuffer(tail, dtype="<u4")

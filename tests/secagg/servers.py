@@ -1,0 +1,148 @@
+"""A server that holds the keys of all members but one: what the tests of refusals begin with."""
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+
+from coterie.errors import PeerError
+from coterie.secagg import (
+    Charter,
+    IdentityKey,
+    Member,
+    Membership,
+    MemoryStore,
+    OpenClient,
+    OpenRound,
+    SealKey,
+    TrustServerForIdentities,
+)
+from coterie.secagg.encoding import enc
+from coterie.secagg.messages import (
+    Draft,
+    Founding,
+    Invitation,
+    blank,
+    decode_from_client,
+    decode_from_server,
+    encode,
+)
+from secagg.batches import DIMENSION, SCOPE, configuration, terms
+
+UPDATE = np.full(DIMENSION, 0.25, dtype=np.float32)
+
+
+def state(client):
+    """All that a client remembers: its device's records, and the calls that are open in memory."""
+    return dict(client.membership.store.records), dict(client._tasks)  # noqa: SLF001 - no caller needs to see them
+
+
+def refused(client, data, reason):
+    """The message is refused with this reason, and the client is as it was, byte for byte."""
+    before = state(client)
+    with pytest.raises(PeerError, match=reason):
+        client.receive(data)
+    assert state(client) == before
+
+
+def packed(message, tail=b""):
+    """A message's bytes with any tail, also where none belongs."""
+    data, room = blank(message, len(tail))
+    room[:] = tail
+    return bytes(data)
+
+
+def call(charter, round_=0, changes=None, **conditions):
+    """A call to a round of a charter, as bytes; `changes` go into its fields unchecked, as a server's would."""
+    message = OpenRound([charter], round_, terms(**conditions)).calls()[charter.members[0].user]
+    return encode(msgspec.structs.replace(decode_from_server(message), **(changes or {})))
+
+
+def changed(charter, user, **fields):
+    """The charter with other fields in one member's line."""
+    members = (dataclasses.replace(m, **fields) if m.user == user else m for m in charter.members)
+    return dataclasses.replace(charter, members=tuple(members))
+
+
+def raw_charter(charter, members):
+    """A charter's encoding with these lines for its members, in this order."""
+    lines = [enc(member.user, member.identity, member.seal, member.predecessor) for member in members]
+    rules = (charter.scope, charter.privacy, charter.modulus, charter.inner)
+    return enc("coterie/sealed", 1, *rules, len(lines), *lines)
+
+
+class Enrolling:
+    """One honest device, "me", that has enrolled in a batch whose other members are the server's own."""
+
+    def __init__(self, others=3, verify_member=None, **changes):
+        self.identities = {f"fake-{i}": IdentityKey.generate() for i in range(others)}
+        self.guests = {}
+        self.identity = IdentityKey.generate()
+        verify = verify_member or TrustServerForIdentities()
+        self.client = OpenClient(Membership("me", self.identity, configuration(**changes), verify, MemoryStore()))
+        self.sealed_under = b""
+        self.enrol()
+
+    def enrol(self):
+        """Invite the device, and take fresh seal keys for the others."""
+        self.mine, _ = decode_from_client(self.client.receive(encode(Invitation(SCOPE))))
+        self.seals = {user: SealKey.generate().public for user in self.identities}
+
+    def newcomers(self, count, predecessor=b""):
+        """Lines of further members, who come from nowhere or from another batch."""
+        self.guests = {f"new-{i}": IdentityKey.generate() for i in range(count)}
+        return tuple(
+            Member(user, identity.public, SealKey.generate().public, predecessor)
+            for user, identity in self.guests.items()
+        )
+
+    def charter(self, newcomers=(), **changes):
+        """A charter that keeps all rules, with changes."""
+        mine = Member("me", self.mine.identity, self.mine.seal, self.mine.predecessor)
+        others = [
+            Member(user, identity.public, self.seals[user], self.sealed_under)
+            for user, identity in self.identities.items()
+        ]
+        options = {
+            "scope": SCOPE,
+            "privacy": len(others) + 1,
+            "modulus": 2**32,
+            "inner": "open",
+            "members": (mine, *others, *newcomers),
+        }
+        return Charter(**{**options, **changes})
+
+    def signatures(self, encoded):
+        """Everybody's signatures, the device's own too, which a server could not make."""
+        signers = {"me": self.identity, **self.identities, **self.guests}
+        return {user: key.sign("charter", encoded) for user, key in signers.items()}
+
+    def sign(self, charter):
+        """Have the device sign a draft; return everybody's signatures, its own from its answer."""
+        answer, _ = decode_from_client(self.client.receive(encode(Draft(charter.encode()))))
+        return {**self.signatures(charter.encode()), "me": answer.signature}
+
+    def found(self, charter):
+        """Let the device accept a charter."""
+        signatures = self.sign(charter)
+        self.client.receive(encode(Founding(charter.encode(), signatures)))
+        return charter
+
+    def seal(self, charter, round_=0):
+        """Let the device seal a round; from then on everybody names this charter as predecessor."""
+        sent = self.client.seal(self.client.receive(call(charter, round_)), UPDATE)
+        self.sealed_under = charter.digest
+        return sent
+
+    def refuses(self, charter, reason):
+        """The device neither signs this charter, nor accepts it, not even with the signatures of all."""
+        encoded = charter if isinstance(charter, bytes) else charter.encode()
+        refused(self.client, encode(Draft(encoded)), reason)
+        self.sign(self.charter())
+        refused(self.client, encode(Draft(encoded)), reason)
+        self.refuses_founding(encoded, self.signatures(encoded), reason)
+
+    def refuses_founding(self, encoded, signatures, reason):
+        """The device does not accept a charter with these signatures."""
+        refused(self.client, encode(Founding(encoded, signatures)), reason)

@@ -1,0 +1,292 @@
+"""Whatever bytes come, a machine answers, or refuses with a PeerError and is as it was (`--fuzz N` tries more)."""
+
+import hashlib
+import random
+import tracemalloc
+from collections import Counter
+
+import msgspec
+import numpy as np
+import pytest
+
+from coterie.errors import CoterieError, PeerError
+from coterie.secagg import Charter, IdentityKey, OpenRound, SealKey, Task
+from coterie.secagg.keys import verify_signature
+from coterie.secagg.messages import (
+    Accepted,
+    Draft,
+    Enrolment,
+    Founding,
+    Invitation,
+    RoundCall,
+    SealedVector,
+    Signed,
+    decode_from_client,
+    decode_from_server,
+)
+from coterie.secagg.states import (
+    CLIENT_JOINING,
+    CLIENT_TAKING,
+    SERVER_COLLECTING,
+    SERVER_FORMING,
+    Forming,
+    Joining,
+    Taking,
+)
+from secagg.batches import SCOPE, configuration
+from secagg.mutations import Mutations
+from secagg.servers import UPDATE
+from secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
+
+BURST = 64
+"""Messages that are tried at one stage before the next one is chosen."""
+TRACED = 16
+"""One burst in so many is run with every allocation traced."""
+LARGEST_BURST = 1 << 20
+"""The most bytes that a burst may hold at once: its messages have 100 KiB in all, what they claim is 2^64."""
+
+
+@pytest.fixture
+def life(request, monkeypatch):
+    """Both machines at every stage, with keys that the seed decides about."""
+    return seeded_life(request.config.getoption("--fuzz-seed"), monkeypatch)
+
+
+def seeded_life(seed, monkeypatch):
+    secrets = random.Random(seed)
+    for kind in (IdentityKey, SealKey):
+        monkeypatch.setattr(kind, "generate", classmethod(lambda cls: cls.from_bytes(secrets.randbytes(32))))
+    return Life()
+
+
+class Fuzzer:
+    """Feeds mutated messages to machines at random stages, and checks every answer."""
+
+    def __init__(self, life, seed):
+        self.life, self.seed = life, seed
+        signers = {user: client.membership.identity for user, client in life.clients.items()}
+        self.mutations = Mutations(life.messages(), seed, signers)
+        self.likely = {stage: likely(stage) for stage in life.stages}
+        self.outcomes = Counter()
+        self.number = 0
+        self.stream = hashlib.sha256()
+
+    def run(self, count):
+        """Try so many messages."""
+        bursts = -(-count // BURST)
+        for burst in range(bursts):
+            stage = self.mutations.of(self.life.stages)
+            stage.restore()
+            left = min(BURST, count - burst * BURST)
+            if burst % TRACED:
+                self.burst(stage, left)
+            else:
+                self.traced(stage, left)
+
+    def traced(self, stage, count):
+        """Try messages at one stage and see that little memory was taken for them."""
+        tracemalloc.start()
+        try:
+            self.burst(stage, count)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < LARGEST_BURST, f"{peak} bytes taken within {self.number - count} to {self.number}"
+
+    def burst(self, stage, count):
+        """Try messages at one stage; after each that was taken the machine goes back to it."""
+        mutations, before = self.mutations, stage.remembered()
+        good = self.likely[stage]
+        for _ in range(count):
+            data = mutations.mutated(mutations.of(good))
+            self.number += 1
+            self.stream.update(data)
+            try:
+                answer = stage.feed(data)
+            except PeerError:
+                self.outcomes["refused"] += 1
+                assert stage.remembered() == before, self.told(stage, data)
+            except BaseException as error:
+                error.add_note(self.told(stage, data))
+                raise
+            else:
+                try:
+                    kind = check_accepted(stage, data, answer, before)
+                except AssertionError as error:
+                    error.add_note(self.told(stage, data))
+                    raise
+                self.outcomes[kind.__name__] += 1
+                stage.restore()
+
+    def told(self, stage, data):
+        """Which message it was."""
+        return f"message {self.number} of --fuzz-seed {self.seed}, at {stage!r}: {data.hex()}"
+
+
+def likely(stage):
+    """The good messages to begin with: mostly those that are expected, then others of the peer, then one's own."""
+    stage.restore()
+    states = stage.states()
+    peers = SERVER_KINDS if stage.sender is None else CLIENT_KINDS
+    tables = (CLIENT_JOINING, CLIENT_TAKING, SERVER_FORMING, SERVER_COLLECTING)
+    expected = [kind for kind in peers if any((state, kind) in table for state in states for table in tables)]
+    kinds = [*stage.good, *peers * 3, *expected * (24 // max(len(expected), 1))]
+    return [stage.good[kind] for kind in kinds]
+
+
+def check_accepted(stage, data, answer, before):
+    """A changed message that is taken is expected in this state, and has no effect but that of its kind."""
+    after, moved = stage.remembered(), stage.states()
+    stage.restore()
+    states = stage.states()
+    if stage.sender is None:
+        message, tables = decode_from_server(data), (CLIENT_JOINING, CLIENT_TAKING)
+        check_client(stage, message, answer, before, after)
+    elif isinstance(stage.machine, OpenRound):
+        (message, tail), tables = decode_from_client(data), (SERVER_COLLECTING,)
+        check_round(stage, message, tail, before, after)
+    else:
+        (message, _), tables = decode_from_client(data), (SERVER_FORMING,)
+        check_founder(stage, message, answer, before, after)
+    kind = type(message)
+    expected = [table.get((state, kind)) for table, state in zip(tables, states, strict=True)]
+    assert any(expected)
+    if kind is Founding and states == (Joining.SIGNED, Taking.OUTSIDE):
+        expected[1] = Taking.READY
+    if stage.sender == "cas":  # who answers last: all go on together
+        expected = [{Forming.ENROLLED: Forming.DRAFTED, Forming.SIGNED: Forming.FOUNDED}.get(*expected * 2)]
+    assert moved == tuple(new or old for new, old in zip(expected, states, strict=True))
+    return kind
+
+
+def check_client(stage, message, answer, before, after):
+    """The device signs what it can check, accepts only what all have signed, and its chain stays where it is."""
+    empty = [1, b"", b"", b"", 0, {}, b"", -1, b""]
+    old, new = (msgspec.msgpack.decode(kept[0][SCOPE]) if kept[0] else empty for kept in (before, after))
+    if isinstance(message, RoundCall):
+        assert (old, answer) == (new, after[1][SCOPE])
+        assert answer.charter == hashlib.sha256(old[3]).digest()
+        assert old[4] <= answer.round < old[4] + 65_536
+        assert answer.terms.dimension <= configuration().largest_dimension
+        assert 1e-6 <= answer.terms.clip <= 1e6
+        assert 3 <= answer.terms.cohort <= 2**20
+        assert answer.terms.cohort * answer.terms.weight_cap < 2**32
+        return
+    answer, _ = decode_from_client(answer)
+    assert before[1] == after[1]
+    assert (answer.scope, answer.user) == (SCOPE, "ana")
+    if isinstance(message, Invitation):
+        assert new == [1, new[1], b"", *old[3:]]
+        assert new[1] != old[1]
+        assert answer.predecessor == (hashlib.sha256(old[6]).digest() if old[6] else b"")
+    elif isinstance(message, Draft):
+        assert new == [*old[:2], hashlib.sha256(message.charter).digest(), *old[3:]]
+        own = check_charter_taken(stage, message.charter, old[6])["ana"]
+        verify_signature(own.identity, answer.signature, "charter", message.charter, who="ana")
+    else:
+        assert new == [1, b"", b"", message.charter, 0, new[5], old[6], -1, b""]
+        for user, line in check_charter_taken(stage, message.charter, old[6]).items():
+            verify_signature(line.identity, message.signatures.pop(user), "charter", message.charter, who=user)
+            assert (user in new[5]) == (user != "ana")
+        assert not message.signatures
+
+
+def check_charter_taken(stage, encoded, old):
+    """A charter that is taken has the device's own line and all of the batch it sealed in; return its lines."""
+    charter = Charter.decode(encoded)
+    lines = {member.user: member for member in charter.members}
+    enrolled = Charter.decode(decode_from_server(stage.good[Founding]).charter)
+    assert [line for line in enrolled.members if line.user == "ana"] == [lines["ana"]]
+    assert (charter.scope, charter.inner, charter.modulus) == (SCOPE, "open", 2**32)
+    assert 2 <= charter.privacy <= len(lines)
+    if old:
+        assert {line.user: line.identity for line in Charter.decode(old).members}.items() <= {
+            user: line.identity for user, line in lines.items()
+        }.items()
+    return lines
+
+
+def check_founder(stage, message, answer, before, after):
+    """An answer is taken from the member it names, and with its own signature; only its own line changes."""
+    good, _ = decode_from_client(stage.good[type(message)])
+    (states, members, signatures, charter), (_, new_members, new_signatures, new_charter) = before, after
+    user = stage.sender
+    assert (message.scope, message.user) == (SCOPE, user)
+    assert bool(answer) == (user == "cas" and not isinstance(message, Accepted))
+    if isinstance(message, Enrolment):
+        line = new_members[user]
+        assert (line.identity, line.seal, line.predecessor) == (
+            message.identity,
+            message.seal,
+            message.predecessor,
+        )
+        assert new_members == {**members, user: line}
+        assert new_signatures == signatures
+        assert new_charter == (Charter(SCOPE, 3, 2**32, "open", tuple(new_members.values())) if answer else None)
+    else:
+        assert message == good
+        assert (new_members, new_charter) == (members, charter)
+        assert new_signatures == (
+            {**signatures, user: good.signature} if isinstance(message, Signed) else signatures
+        )
+    assert states.keys() == {"ana", "bob", "cas"}
+
+
+def check_round(stage, message, tail, before, after):
+    """A vector is taken only with the head that was asked for, and is what its batch's sum grows by."""
+    good, _ = decode_from_client(stage.good[SealedVector])
+    assert message == good
+    words = np.frombuffer(tail, dtype="<u4").astype(np.uint64)
+    modulus = np.uint64(2**31 - 1 if stage.sender == "me" else 2**32)
+    old, new = (
+        np.frombuffer(kept[1].get(message.charter, bytes(len(tail))), dtype="<u4").astype(np.uint64)
+        for kept in (before, after)
+    )
+    assert ((old + words) % modulus == new).all()
+    assert {**before[1], message.charter: after[1][message.charter]} == after[1]
+
+
+def test_no_bytes_do_any_harm(life, request):
+    """Mutated messages of every kind, in every state of both machines, are refused with a PeerError, or legal.
+
+    After a refusal the machine remembers what it did before, byte for byte. What is taken has the effect of its
+    kind and no other; a founding that is taken is one that all members signed. Nothing that a message only
+    claims is allocated.
+    """
+    count = request.config.getoption("--fuzz")
+    fuzzer = Fuzzer(life, request.config.getoption("--fuzz-seed"))
+    fuzzer.run(count)
+    assert fuzzer.outcomes.total() == count
+    print(*(f"{outcome}: {times}" for outcome, times in fuzzer.outcomes.most_common()), sep=", ")  # noqa: T201 - pytest -rP
+    if count >= 50_000:  # all kinds are taken at times: the good messages are good
+        assert fuzzer.outcomes.keys() == {"refused", *(kind.__name__ for kind in (*SERVER_KINDS, *CLIENT_KINDS))}
+
+
+def test_no_damage_of_a_record_does_more_than_stop_the_device(life, request):
+    """With any record a device goes on, or stops with an error of ours; then the record stays as it is."""
+    fuzzer = Fuzzer(life, request.config.getoption("--fuzz-seed"))
+    stopped = 0
+    for _ in range(max(request.config.getoption("--fuzz") // 20, 100)):
+        stage = fuzzer.mutations.of(life.devices[1:])
+        stage.restore()
+        client = stage.machine
+        records = client.membership.store.records
+        bad = records[SCOPE] = fuzzer.mutations.changed(records[SCOPE])
+        try:
+            task = stage.feed(fuzzer.mutations.of(fuzzer.likely[stage]))
+            if isinstance(task, Task):
+                client.seal(task, UPDATE)
+        except CoterieError:
+            stopped += 1
+            assert records == {SCOPE: bad}
+    assert stopped
+
+
+def test_the_seed_decides_about_every_byte(monkeypatch):
+    """The same seed tries the same messages, another one others: a failure can be repeated."""
+    streams = []
+    for seed in (7, 7, 8):
+        fuzzer = Fuzzer(seeded_life(seed, monkeypatch), seed)
+        fuzzer.run(500)
+        streams.append((fuzzer.stream.digest(), fuzzer.outcomes))
+    assert streams[0] == streams[1] != streams[2]

@@ -1,0 +1,422 @@
+"""Calls and vectors that break a rule are refused, and change nothing on the device (§3)."""
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+
+from coterie.device import DeviceFile
+from coterie.errors import PeerError, UsageError
+from coterie.secagg import (
+    IdentityKey,
+    Membership,
+    OpenClient,
+    OpenRound,
+    Task,
+    TrustServerForIdentities,
+    found_batch,
+    simulated_client,
+)
+from coterie.secagg.messages import Invitation, SealedVector, decode_from_client, encode
+from coterie.secagg.ring import EXTRA_WORDS, RING_32
+from secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
+from secagg.servers import UPDATE, Enrolling, call, packed, refused, state
+
+
+@pytest.fixture
+def batches():
+    """Two batches of three."""
+    return Batches(2, 3)
+
+
+@pytest.fixture
+def charter(batches):
+    """The first batch's charter."""
+    return batches.charters[0]
+
+
+@pytest.fixture
+def client(batches):
+    """A member of the first batch."""
+    return batches.clients["user-0-0"]
+
+
+# --- rounds ------------------------------------------------------------------------------------------------
+
+
+def test_a_request_without_a_seal_is_refused(charter, client):
+    """No message asks for an unsealed vector: a client knows four tags, and their fields hold no such wish."""
+    fields = msgspec.msgpack.decode(call(charter)[16:])[1:]
+
+    def with_body(*body):
+        body = msgspec.msgpack.encode(body)
+        return b"COT\x01" + len(body).to_bytes(4, "little") + bytes(8) + body
+
+    known = {1, 3, 5, 7}
+    for tag in set(range(-40, 300)) - known:
+        refused(client, with_body(tag, *fields), "malformed message")
+    for wish in (False, "open", {"sealed": False}):
+        refused(client, with_body(7, *fields, wish), "malformed message")
+    task = client.receive(with_body(7, *fields))
+    _, tail = decode_from_client(client.seal(task, UPDATE))
+    words = np.frombuffer(tail, dtype="<u4")
+    levels = terms().quantisation(RING_32).levels
+    assert (words >= levels).any()  # an unsealed vector has levels and ones only
+    assert words[-EXTRA_WORDS:].tolist() != [1, 1, 1]
+
+
+def test_an_open_round_under_another_inner_protocol_is_refused():
+    """A batch founded to show only the whole cohort's sum never shows its own."""
+    enrolling = Enrolling(inner={"open", "secagg+"})
+    charter = enrolling.found(enrolling.charter(inner="secagg+"))
+    refused(enrolling.client, call(charter), "open round; this batch was founded for 'secagg\\+'")
+
+
+def test_a_replayed_round_is_refused(charter, client):
+    """A sealed round is not sealed again, whatever the terms; only the stored bytes can be sent once more."""
+    task = client.receive(call(charter, round_=5))
+    sent = client.seal(task, UPDATE)
+    before = state(client)
+    refused(client, call(charter, round_=5), "round 5; this device is past it, at 6")
+    refused(client, call(charter, round_=5, model=b"another"), "past it")
+    with pytest.raises(UsageError, match="not the one that was asked for last"):
+        client.seal(task, UPDATE)
+    assert client.sealed_again(SCOPE, 5) == sent
+    assert state(client) == before
+
+
+def test_a_lower_round_is_refused(charter, client):
+    """Rounds below the position are refused, sealed or skipped, and there is nothing of them to send again."""
+    client.seal(client.receive(call(charter, round_=5)), UPDATE)
+    for round_ in (4, 1, 0):
+        refused(client, call(charter, round_=round_), f"round {round_}; this device is past it, at 6")
+        with pytest.raises(UsageError, match=f"round {round_} .* is not the last"):
+            client.sealed_again(SCOPE, round_)
+
+
+def test_a_round_too_far_ahead_is_refused(charter, client):
+    """A device moves on by less than 65 536 rounds at once, from wherever it stands; the last of them it takes."""
+    for round_ in (65_536, 65_537, 2**63 - 1):
+        refused(client, call(charter, round_=round_), f"round {round_}, .* ahead of 0")
+    client.seal(client.receive(call(charter, round_=7)), UPDATE)
+    refused(client, call(charter, round_=8 + 65_536), "ahead of 8")
+    assert isinstance(client.receive(call(charter, round_=8 + 65_535)), Task)
+
+
+def test_a_call_of_another_scope_is_refused(charter, client):
+    """A call for a scope that is not served is refused, and so is one for a scope with another batch or none."""
+    refused(client, call(charter, changes={"scope": "photos"}), "'photos'; this device serves keyboard")
+    both = simulated_client("both", configuration(scopes={SCOPE, "photos"}))
+    others = [simulated_client("other", configuration(scopes={SCOPE, "photos"}))]
+    keyboard = found_batch(SCOPE, 2, [both, *others])
+    refused(both, call(keyboard, changes={"scope": "photos"}), "out of order: in the state 'outside'")
+    photos = found_batch("photos", 2, [both, *others])
+    refused(both, call(keyboard, changes={"scope": "photos"}), f"this device is under {photos.digest.hex()}")
+
+
+def test_a_call_of_another_charter_is_refused(batches, charter, client):
+    """Another batch's charter, an unknown one and one that was replaced are refused."""
+    refused(client, call(batches.charters[1]), f"charter {batches.charters[1].digest.hex()}")
+    refused(client, call(charter, changes={"charter": bytes(32)}), f"this device is under {charter.digest.hex()}")
+    found_batch(SCOPE, 3, [batches.clients[member.user] for member in charter.members])
+    refused(client, call(charter), f"charter {charter.digest.hex()}")
+
+
+def test_a_call_outside_a_batch_is_refused(charter):
+    """A device in no batch seals nothing, be it new, enrolled or with a signed draft."""
+    refused(simulated_client("me", configuration()), call(charter), "out of order: in the state 'outside'")
+    enrolling = Enrolling()
+    draft = enrolling.charter()
+    refused(enrolling.client, call(draft), "RoundCall .* out of order: in the state 'outside'")
+    enrolling.sign(draft)
+    refused(enrolling.client, call(draft), "RoundCall .* out of order: in the state 'outside'")
+
+
+def test_a_call_that_the_owner_no_longer_allows_is_refused():
+    """A charter that the device accepted is compared with its owner's configuration again in every round."""
+    enrolling = Enrolling()
+    charter = enrolling.found(enrolling.charter())
+    before = enrolling.client.membership
+    for changes, reason in (
+        ({"least_privacy": 5}, "T = 4; this device accepts 5 or more"),
+        ({"inner": {"secagg"}}, "inner protocol 'open'; this device permits"),
+        ({"scopes": {"photos"}}, "'keyboard'; this device serves photos"),
+    ):
+        stricter = dataclasses.replace(before, configuration=configuration(**changes))
+        refused(OpenClient(stricter), call(charter), reason)
+
+
+def test_two_calls_for_one_round_give_one_vector(charter, client):
+    """Of two calls with different terms only the last can be sealed, and then neither any more."""
+    first = client.receive(call(charter))
+    second = client.receive(call(charter, model=b"another"))
+    before = state(client)
+    with pytest.raises(UsageError, match="not the one that was asked for last"):
+        client.seal(first, UPDATE)
+    assert state(client) == before
+    message, _ = decode_from_client(client.seal(second, UPDATE))
+    assert message.terms == terms(model=b"another").digest
+    refused(client, call(charter), "past it")
+    for task in (first, second):
+        with pytest.raises(UsageError, match="not the one that was asked for last"):
+            client.seal(task, UPDATE)
+
+
+def test_a_call_of_a_charter_that_was_replaced_is_not_sealed(batches, charter, client):
+    """A task that is open while the device accepts another charter gives no vector under either."""
+    task = client.receive(call(charter))
+    found_batch(SCOPE, 3, [batches.clients[member.user] for member in charter.members])
+    before = dict(client.membership.store.records)
+    with pytest.raises((PeerError, UsageError)):
+        client.seal(task, UPDATE)
+    assert client.membership.store.records == before
+
+
+@pytest.fixture
+def server(charter):
+    """The server in the first batch's round 0."""
+    return OpenRound([charter], 0, terms())
+
+
+def sealed(batches, charter, user="user-0-0", **changes):
+    """A user's sealed message of round 0, with changes to its head."""
+    client = batches.clients[user]
+    message, tail = decode_from_client(client.seal(client.receive(call(charter)), batches.updates[user]))
+    return packed(msgspec.structs.replace(message, **changes), bytes(tail))
+
+
+def complete(server, batches, charter, given=()):
+    """The others' vectors complete the round, and its sum is right: nothing refused was added."""
+    for member in charter.members:
+        if member.user not in given:
+            server.receive(member.user, sealed(batches, charter, member.user))
+    expected = sum(batches.updates[member.user].astype(np.float64) for member in charter.members)
+    assert server.finish().sum.values == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"scope": "photos"}, "another scope: 'photos'"),
+        ({"charter": bytes(32)}, "another charter"),
+        ({"round": 1}, "another round: 1, not 0"),
+        ({"user": "user-0-1"}, "another user: 'user-0-1'"),
+        ({"terms": terms(model=b"another").digest}, "another terms"),
+    ],
+)
+def test_a_vector_of_something_else_is_refused(batches, charter, server, changes, reason):
+    """The server takes a vector only for its own scope, charter, round, user and terms."""
+    good = sealed(batches, charter)
+    message, tail = decode_from_client(good)
+    with pytest.raises(PeerError, match=f"user-0-0 sealed for {reason}"):
+        server.receive("user-0-0", packed(msgspec.structs.replace(message, **changes), bytes(tail)))
+    assert "user-0-0" in server.missing()
+    server.receive("user-0-0", good)
+    complete(server, batches, charter, {"user-0-0"})
+
+
+def test_a_vector_from_an_unknown_user_is_refused(batches, charter, server):
+    """Who was not asked in this round gives no vector, not even a member's."""
+    good = sealed(batches, charter)
+    for user in ("user-1-0", "stranger"):
+        with pytest.raises(PeerError, match=f"'{user}', who was not asked"):
+            server.receive(user, good)
+    server.receive("user-0-0", good)
+    complete(server, batches, charter, {"user-0-0"})
+
+
+def test_a_second_vector_of_one_user_is_refused(batches, charter, server):
+    """A user's vector is added once."""
+    good = sealed(batches, charter)
+    server.receive("user-0-0", good)
+    with pytest.raises(PeerError, match="user-0-0 out of order: in the state 'received'"):
+        server.receive("user-0-0", good)
+    complete(server, batches, charter, {"user-0-0"})
+
+
+def refuses_to_go_on(client, task, charter, reason="damaged"):
+    """The device seals nothing, takes no call and founds nothing; the bytes of its record stay."""
+    before = dict(client.membership.store.records)
+    for step in (
+        lambda: client.seal(task, UPDATE),
+        lambda: client.receive(call(charter, round_=1)),
+        lambda: client.sealed_again(SCOPE, 0),
+        lambda: found_batch(SCOPE, 2, [client, simulated_client("new", configuration())]),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            step()
+        assert client.membership.store.records == before
+
+
+def test_a_damaged_record_seals_nothing(charter, client):
+    """A record that is cut off, has lost fields, or is of another version or kind stops the device by name."""
+    client.seal(client.receive(call(charter)), UPDATE)
+    task = client.receive(call(charter, round_=1))
+    records = client.membership.store.records
+    good = records[SCOPE]
+    fields = msgspec.msgpack.decode(good)
+    damaged = [good[:size] for size in range(0, len(good), 7)] + [good + b"\0", bytes(100), b"\xc0"]
+    damaged += [msgspec.msgpack.encode(fields[:count]) for count in range(len(fields))]
+    damaged += [msgspec.msgpack.encode([99, *fields[1:]]), msgspec.msgpack.encode([*fields, b""])]
+    for bad in damaged:
+        records[SCOPE] = bad
+        refuses_to_go_on(client, task, charter)
+    records[SCOPE] = good
+    assert client.seal(task, UPDATE)
+
+
+@pytest.mark.parametrize(("field", "kind"), [(3, "call"), (3, "seal"), (6, "invitation")])
+def test_a_damaged_charter_in_the_record_is_not_the_servers_fault(charter, client, field, kind):
+    """A charter that the device itself kept, and cannot read any more, stops it with an error of its own."""
+    client.seal(client.receive(call(charter)), UPDATE)
+    task = client.receive(call(charter, round_=1))
+    records = client.membership.store.records
+    fields = msgspec.msgpack.decode(records[SCOPE])
+    fields[field] = fields[field][:-1]
+    records[SCOPE] = bad = msgspec.msgpack.encode(fields)
+    steps = {
+        "call": lambda: client.receive(call(charter, round_=1)),
+        "seal": lambda: client.seal(task, UPDATE),
+        "invitation": lambda: client.receive(encode(Invitation(SCOPE))),
+    }
+    with pytest.raises(UsageError, match=r"record is damaged .* must be retired"):
+        steps[kind]()
+    assert records == {SCOPE: bad}
+
+
+def test_a_record_without_a_members_key_seals_nothing(charter, client):
+    """A vector that lacks a mask, or has one of somebody else, never leaves: the record must fit the charter."""
+    task = client.receive(call(charter))
+    records = client.membership.store.records
+    fields = msgspec.msgpack.decode(records[SCOPE])
+    keys = fields[5]
+    for wrong in ({}, {"user-0-1": keys["user-0-1"]}, {**keys, "stranger": bytes(32)}):
+        records[SCOPE] = bad = msgspec.msgpack.encode([*fields[:5], wrong, *fields[6:]])
+        for step in (lambda: client.seal(task, UPDATE), lambda: client.receive(call(charter))):
+            with pytest.raises(UsageError, match="record of scope 'keyboard'"):
+                step()
+            assert records == {SCOPE: bad}
+
+
+def test_a_damaged_device_file_seals_nothing(tmp_path):
+    """On a disk no byte of the record can change without being noticed before anything is sealed."""
+    path, identity = tmp_path / "ana.device", IdentityKey.generate()
+    with DeviceFile.create(path, identity.to_bytes()) as store:
+        ana = OpenClient(Membership("ana", identity, configuration(), TrustServerForIdentities(), store))
+        charter = found_batch(SCOPE, 2, [ana, simulated_client("bob", configuration())])
+        task = ana.receive(call(charter))
+        good = path.read_bytes()
+        start = good.index(charter.encode())
+        for at in (start - 40, start + 5, start + len(charter.encode()) + 30):
+            path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+            bad = path.read_bytes()
+            with pytest.raises(UsageError, match="damaged"):
+                ana.seal(task, UPDATE)
+            assert path.read_bytes() == bad
+        path.write_bytes(good)
+        assert ana.seal(task, UPDATE)
+
+
+# --- terms -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dimension": 101}, "dimension 101; this device takes 1 to 100"),
+        ({"dimension": 2**63 - 1}, "dimension 9223372036854775807"),
+        ({"clip": 1e-7}, "clip 1e-07"),
+        ({"clip": 1e7}, "clip 10000000.0"),
+        ({"weight_cap": 2**16 + 1}, "weight cap 65537"),
+        ({"cohort": 2**20 + 1}, "cohort 1048577"),
+    ],
+)
+def test_terms_out_of_bounds_are_refused(changes, reason):
+    """Dimension, clip, weight cap and cohort must lie within what the device's configuration allows."""
+    enrolling = Enrolling(largest_dimension=100)
+    charter = enrolling.found(enrolling.charter())
+    refused(enrolling.client, call(charter, changes=changes), reason)
+    assert isinstance(enrolling.client.receive(call(charter, changes={"dimension": 100})), Task)
+
+
+@pytest.mark.parametrize("clip", [0.0, -0.0, -1.0, 5e-324, float("inf"), float("-inf"), float("nan")])
+def test_a_clip_that_is_no_positive_number_is_refused(charter, client, clip):
+    """Zero, negative, infinite and missing clips are refused."""
+    refused(client, call(charter, changes={"clip": clip}), f"clip (is )?{clip}")
+
+
+def test_a_cohort_smaller_than_the_batch_is_refused(charter, client):
+    """The levels must fit the sum of the device's own batch: a smaller cohort would let it wrap around."""
+    for cohort in (1, 2):
+        refused(client, call(charter, changes={"cohort": cohort}), f"cohort {cohort}; this device takes 3 to")
+    assert isinstance(client.receive(call(charter, cohort=3)), Task)
+
+
+def test_terms_that_could_wrap_around_are_refused(charter, client):
+    """Cohort times weight cap must leave room for two levels below q; the largest that does is taken."""
+    for cohort, weight_cap in ((2**20, 2**16), (2**16, 2**16), (65_538, 65_535)):
+        changes = {"cohort": cohort, "weight_cap": weight_cap}
+        refused(client, call(charter, changes=changes), "wrap around at 4294967296")
+    assert 65_537 * 65_535 == 2**32 - 1
+    assert isinstance(client.receive(call(charter, cohort=65_537, weight_cap=65_535)), Task)
+
+
+def test_an_update_of_another_dimension_is_not_sealed(charter, client):
+    """An update that is not of the terms' dimension is the caller's error; the round stays open."""
+    task = client.receive(call(charter))
+    before = state(client)
+    for size in (0, 1, DIMENSION - 1, DIMENSION + 1):
+        with pytest.raises(UsageError, match=f"{size} values; the terms ask for {DIMENSION}"):
+            client.seal(task, np.zeros(size, dtype=np.float32))
+        assert state(client) == before
+    assert client.seal(task, UPDATE)
+
+
+@pytest.mark.parametrize(
+    ("update", "weight", "reason"),
+    [
+        (np.full(DIMENSION, np.nan, dtype=np.float32), 1, "value 0 is nan"),
+        (np.full(DIMENSION, np.inf), 1, "value 0 is inf"),
+        (np.zeros(DIMENSION, dtype=np.int64), 1, "int64"),
+        (UPDATE, -1, "weight is -1"),
+        (UPDATE, 0, "weight is 0"),
+    ],
+)
+def test_a_bad_update_is_the_callers_error_and_burns_no_round(charter, client, update, weight, reason):
+    """What cannot be sealed is refused before anything has changed."""
+    task = client.receive(call(charter))
+    before = state(client)
+    with pytest.raises(UsageError, match=reason):
+        client.seal(task, update, weight=weight)
+    assert state(client) == before
+    assert client.seal(task, UPDATE)
+
+
+@pytest.mark.parametrize("change", [-4, -1, 1, 4, 400])
+def test_a_vector_of_the_wrong_dimension_is_refused(batches, charter, server, change):
+    """The server takes exactly d + 3 words of four bytes."""
+    good = sealed(batches, charter)
+    message, tail = decode_from_client(good)
+    wrong = (bytes(tail) + bytes(400))[: len(tail) + change]
+    with pytest.raises(PeerError, match=f"user-0-0 sent {len(wrong)} bytes of words, not {len(tail)}"):
+        server.receive("user-0-0", packed(message, wrong))
+    assert "user-0-0" in server.missing()
+    server.receive("user-0-0", good)
+    complete(server, batches, charter, {"user-0-0"})
+
+
+@pytest.mark.parametrize("word", [2**31 - 1, 2**31, 2**32 - 1])
+def test_a_word_that_is_no_residue_is_refused(word):
+    """Modulo the prime the server takes words below it only: another name of a residue would spoil the sum."""
+    charter = Enrolling().charter(inner="lightsecagg", modulus=2**31 - 1)
+    server = OpenRound([charter], 0, terms())
+    head = SealedVector(SCOPE, charter.digest, 0, "me", terms().digest)
+    words = np.full(DIMENSION + EXTRA_WORDS, 2**31 - 2, dtype="<u4")
+    words[-1] = word
+    with pytest.raises(PeerError, match="me sent a word that is not below 2147483647"):
+        server.receive("me", packed(head, words.tobytes()))
+    assert "me" in server.missing()
+    words[-1] = 0
+    server.receive("me", packed(head, words.tobytes()))
+    assert "me" not in server.missing()

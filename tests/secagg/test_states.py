@@ -1,0 +1,146 @@
+"""The machines keep to the order of messages in states.py's tables, and docs/protocol.md shows the same ones."""
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from coterie.errors import PeerError
+from coterie.secagg import messages, states
+from coterie.secagg.states import (
+    CLIENT_JOINING,
+    CLIENT_TAKING,
+    SERVER_COLLECTING,
+    SERVER_FORMING,
+    Collecting,
+    Forming,
+    Joining,
+    Taking,
+    following,
+)
+from secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
+
+KINDS = (*SERVER_KINDS, *CLIENT_KINDS)
+TABLES = {
+    "CLIENT_JOINING": Joining,
+    "CLIENT_TAKING": Taking,
+    "SERVER_FORMING": Forming,
+    "SERVER_COLLECTING": Collecting,
+}
+TOGETHER = {Forming.ENROLLED: Forming.DRAFTED, Forming.SIGNED: Forming.FOUNDED}
+"""Where all members go when the last of them has come to a state."""
+PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def life():
+    """Both machines at every stage."""
+    return Life()
+
+
+def table_after(text):
+    """Return the rows of the first Markdown table after a line that is this text."""
+    _, _, rest = PROTOCOL.partition(f"\n{text}\n")
+    rows = re.search(r"\n\|.*\n\| ---.*\n((?:\|.*\n)+)", rest).group(1)
+    return [[cell.strip() for cell in row.strip("|\n").split("|")] for row in rows.splitlines()]
+
+
+def test_every_state_is_tried(life):
+    """The stages below cover every state, and for the client every pair of its two machines' states."""
+
+    def seen(stages):
+        found = set()
+        for stage in stages:
+            stage.restore()
+            found.add(stage.states())
+        return found
+
+    assert seen(life.devices) == set(product(Joining, Taking))
+    assert seen(life.founders) == {(state,) for state in Forming}
+    assert seen(life.rounds) == {(state,) for state in Collecting}
+
+
+def check(stage, kind, tables):
+    """A message that a table has moves that machine as it says and no other; any other one is refused."""
+    stage.restore()
+    before, remembered = stage.states(), stage.remembered()
+    expected = [table.get((state, kind)) for table, state in zip(tables, before, strict=True)]
+    if any(expected):
+        stage.feed(stage.good[kind])
+        return before, [new or old for new, old in zip(expected, before, strict=True)]
+    with pytest.raises(PeerError, match=r"out of order|malformed message"):
+        stage.feed(stage.good[kind])
+    assert stage.remembered() == remembered
+    return before, list(before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_takes_what_its_tables_have_and_nothing_else(life, kind):
+    """In every state every message moves the client as the tables say, or is refused and changes nothing."""
+    for stage in life.devices:
+        before, expected = check(stage, kind, (CLIENT_JOINING, CLIENT_TAKING))
+        if kind is messages.Founding and before == (Joining.SIGNED, Taking.OUTSIDE):
+            expected[1] = Taking.READY  # the client's own step: a charter is in force now
+        assert list(stage.states()) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_founder_takes_what_its_table_has_and_nothing_else(life, kind):
+    """In every state of a member every message moves it as the table says, and the last one moves all on."""
+    for stage in life.founders:
+        before, expected = check(stage, kind, (SERVER_FORMING,))
+        if stage.sender == "cas" and expected != list(before):  # cas answers last
+            expected = [TOGETHER.get(expected[0], expected[0])]
+            assert set(stage.remembered()[0].values()) == set(expected)
+        assert list(stage.states()) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_round_takes_what_its_table_has_and_nothing_else(life, kind):
+    """A vector that is asked for is taken once; everything else is refused and changes nothing."""
+    for stage in life.rounds:
+        _, expected = check(stage, kind, (SERVER_COLLECTING,))
+        assert list(stage.states()) == expected
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_what_is_not_in_a_table_is_refused_by_name(life, name):
+    """For every pair that a table lacks the refusal names the message, the sender and what is expected instead."""
+    table = getattr(states, name)
+    good = {}
+    for kind, data in life.stages[0].good.items():
+        decode = messages.decode_from_server if kind in SERVER_KINDS else messages.decode_from_client
+        good[kind] = decode(data) if kind in SERVER_KINDS else decode(data)[0]
+    for state, kind in product(TABLES[name], KINDS):
+        if (state, kind) in table:
+            assert following(table, state, good[kind], "ana") is table[state, kind]
+        else:
+            expected = " or ".join(other.__name__ for held, other in table if held is state) or "nothing"
+            with pytest.raises(PeerError) as refusal:
+                following(table, state, good[kind], "ana")
+            order = f"in the state {state.value!r} only {expected} is expected"
+            assert str(refusal.value) == f"{kind.__name__} came from ana out of order: {order}"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_documents_transitions_are_those_of_the_code(name):
+    """Each of the protocol's four tables has the code's transitions, all of them, in the same order."""
+    written = [tuple(row) for row in table_after(f"`{name}`")]
+    table = getattr(states, name)
+    assert written == [(state.value, kind.__name__, after.value) for (state, kind), after in table.items()]
+
+
+def test_the_documents_messages_are_those_of_the_code():
+    """The protocol's list of messages has the tags, senders and fields of messages.py, and all of them."""
+    _, _, rest = PROTOCOL.partition("| tag | message | from | fields |\n| --- | --- | --- | --- |\n")
+    written = {}
+    for row in re.match(r"(?:\|.*\n)+", rest).group().splitlines():
+        tag, name, sender, fields = (cell.strip() for cell in row.strip("|").split("|"))
+        written[int(tag), name.strip("`"), sender] = fields.partition(";")[0].split(", ")
+    spoken = {"charter digest": "charter", "terms digest": "terms", "weight cap": "weight_cap"}
+    assert {key: [spoken.get(field, field) for field in fields] for key, fields in written.items()} == {
+        (kind.__struct_config__.tag, kind.__name__, sender): list(kind.__struct_fields__)
+        for sender, kinds in (("server", SERVER_KINDS), ("client", CLIENT_KINDS))
+        for kind in kinds
+    }
