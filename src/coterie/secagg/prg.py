@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import CTR
+from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
 from coterie.errors import UsageError
 from coterie.secagg.keys import Seed
@@ -21,6 +21,8 @@ from coterie.secagg.ring import EXTRA_WORDS, FLOATS, PIECE, RING_32, Floats, Qua
 
 BLOCK_BYTES = 16
 BLOCK_WORDS = 4
+GCM_NONCE_BYTES = 12
+GCM_FIRST_BLOCK = 2
 _ROUNDING_KEY_BYTES = 16  # AES-128: rounding needs fair coins, not secret ones
 _LOW_31_BITS = np.uint32(2**31 - 1)
 
@@ -43,19 +45,42 @@ class _Room:
     def __init__(self) -> None:
         self._zeros = memoryview(bytes(4 * PIECE))
         # `update_into` may ask for room for all but one byte of a block beyond what it writes.
-        self._bytes = bytearray(4 * PIECE + BLOCK_BYTES - 1)
+        self._bytes = memoryview(bytearray(4 * PIECE + BLOCK_BYTES - 1))
         self._words = np.frombuffer(self._bytes, dtype="<u4", count=PIECE)
 
-    def fill(self, encryptor: CipherContext, count: int) -> Words:
+    def fill(self, encryptor: "CipherContext | _FromBlockZero", count: int) -> Words:
         """Return the next `count` words of a keystream, at most a piece."""
         encryptor.update_into(self._zeros[: 4 * count], self._bytes)
         return self._words[:count]
 
 
-def _counter_mode(key: bytes, first_word: int) -> CipherContext:
-    """Return the AES-CTR encryptor whose keystream begins at a word of the one from counter block zero."""
+class _FromBlockZero:
+    """The AES-CTR keystream from counter block zero, a seventh faster where the processor has vector AES.
+
+    OpenSSL uses vector instructions for GCM and not for CTR. GCM with a nonce of zeros runs the same counter
+    from block two on, so the words are the same; its tag is never asked for.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._first = Cipher(AES(key), CTR(bytes(BLOCK_BYTES))).encryptor()
+        self._rest = Cipher(AES(key), GCM(bytes(GCM_NONCE_BYTES))).encryptor()
+        self._first_left = GCM_FIRST_BLOCK * BLOCK_BYTES
+
+    def update_into(self, zeros: memoryview, buffer: memoryview) -> None:
+        """Write as many bytes of the keystream as there are zeros."""
+        count = min(len(zeros), self._first_left)
+        if count:
+            self._first.update_into(zeros[:count], buffer)
+            self._first_left -= count
+        self._rest.update_into(zeros[count:], buffer[count:])
+
+
+def _counter_mode(key: bytes, first_word: int) -> CipherContext | _FromBlockZero:
+    """Return what encrypts with the AES-CTR keystream that begins at a word of the one from counter block zero."""
     if first_word % BLOCK_WORDS:
         raise UsageError(f"a keystream cannot begin at word {first_word}, inside a block of {BLOCK_WORDS} words")
+    if first_word == 0:
+        return _FromBlockZero(key)
     block = (first_word // BLOCK_WORDS).to_bytes(BLOCK_BYTES, "big")
     return Cipher(AES(key), CTR(block)).encryptor()
 
