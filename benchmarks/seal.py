@@ -92,7 +92,7 @@ def beside_flower(users: int, rng: np.random.Generator) -> dict[str, float]:
     vectors = [rng.normal(0, 0.1, PARAMETERS).astype(np.float32).clip(-1, 1) for _ in range(users)]
     charters, clients = batches(users)
     ours, threaded, theirs, aes, quantise, add = [], [], [], [], [], []
-    for repeat in range(3):
+    for repeat in range(5):
         theirs.append(flower_peer.run_round(vectors, drops=0))
         ours.append(sealed_round(charters, clients, 2 * repeat, vectors))
         threaded.append(sealed_round(charters, clients, 2 * repeat + 1, vectors, threads=2))

@@ -4,6 +4,7 @@ import struct
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
+import numpy as np
 
 from coterie.errors import PeerError
 
@@ -118,14 +119,15 @@ def encode(message: Message) -> bytes:
     return bytes(blank(message, 0)[0])
 
 
-def blank(message: Message, tail: int) -> tuple[bytearray, memoryview]:
+def blank(message: Message, tail: int) -> tuple[memoryview, memoryview]:
     """Return a message's bytes with room for its tail, and a view of that room to be filled in place."""
     body = _encoder.encode(message)
     start = _tail_start(len(body)) if tail else _HEADER.size + len(body)
-    data = bytearray(start + tail)
+    # numpy takes large buffers in large pages, and unlike a bytearray does not fill them with zeros first.
+    data = np.empty(start + tail, dtype=np.uint8).data
     _HEADER.pack_into(data, 0, MAGIC, VERSION, len(body), tail)
-    data[_HEADER.size : _HEADER.size + len(body)] = body
-    return data, memoryview(data)[start:]
+    data[_HEADER.size : start] = body.ljust(start - _HEADER.size, b"\0")
+    return data, data[start:]
 
 
 def _tail_start(body: int) -> int:

@@ -161,7 +161,7 @@ class OpenClient:
             )
             record.move_chain(chain.advance(task.round + 1))
             record.sealed_charter = record.charter
-            sealed = memoryview(message).toreadonly()
+            sealed = message.toreadonly()
             record.sealed_round, record.sealed_message = task.round, sealed
         if self._tasks.get(task.scope) is task:
             del self._tasks[task.scope]

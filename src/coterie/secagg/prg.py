@@ -68,11 +68,12 @@ class _FromBlockZero:
 
     def update_into(self, zeros: memoryview, buffer: memoryview) -> None:
         """Write as many bytes of the keystream as there are zeros."""
-        count = min(len(zeros), self._first_left)
-        if count:
+        if self._first_left:
+            count = min(len(zeros), self._first_left)
             self._first.update_into(zeros[:count], buffer)
             self._first_left -= count
-        self._rest.update_into(zeros[count:], buffer[count:])
+            zeros, buffer = zeros[count:], buffer[count:]
+        self._rest.update_into(zeros, buffer)
 
 
 def _counter_mode(key: bytes, first_word: int) -> CipherContext | _FromBlockZero:
