@@ -333,10 +333,15 @@ def record(simulation: Simulation, summaries: list[Summary]) -> dict[str, Any]:
 
 
 def _final(summary: Summary) -> dict[str, Any]:
-    low, high = summary.interval("cardinality")
     means = {name: _number(summary.mean(name)[-1]) for name in MEASURES if name != "strong"}
+    intervals = {f"{name}_interval": _ends(summary, name) for name in ("fairness_gap", "cardinality")}
     strong = {"low": int(summary.lowest_strong[-1]), "mean": float(summary.mean("strong")[-1])}
-    return {"strong": strong, **means, "cardinality_interval": [float(low[-1]), float(high[-1])]}
+    return {"strong": {**strong, "interval": _ends(summary, "strong")}, **means, **intervals}
+
+
+def _ends(summary: Summary, measure: str) -> list[float]:
+    """Return the 95 % interval of a measure after the last round."""
+    return [float(bound[-1]) for bound in summary.interval(measure)]
 
 
 def _curves(summary: Summary) -> dict[str, list[float | None]]:

@@ -47,9 +47,9 @@ def test_json_is_one_object_with_the_promised_fields():
     for scheme in record["schemes"]:
         assert scheme.keys() == {
             "scheme", "strong", "isolated_share", "fairness_gap", "fairness_gap_completed", "cardinality",
-            "cardinality_interval", "skipped",
+            "cardinality_interval", "fairness_gap_interval", "skipped",
         }  # fmt: skip
-        assert scheme["strong"].keys() == {"low", "mean"}
+        assert scheme["strong"].keys() == {"low", "mean", "interval"}
         low, high = scheme["cardinality_interval"]
         assert low <= scheme["cardinality"] <= high
 
@@ -107,6 +107,18 @@ def test_a_recorded_log_is_replayed(tmp_path):
     assert json.loads(run.stdout)["schemes"][0]["skipped"] == 0
 
 
+def test_a_plan_that_coterie_plan_wrote_is_simulated(tmp_path):
+    """The plan's file is read and its batches hold their level."""
+    described = ["--users", 24, "--per-round", 6, "--dropout", "0.1,0.4"]
+    file = tmp_path / "plan.json"
+    assert coterie("plan", *described, "--privacy", 3, "--out", file).returncode == 0
+    run = coterie(
+        "simulate", *described, "--plan", file, "--schemes", "random", "--rounds", 30, "--trials", 2, "--json"
+    )
+    levels = {scheme["scheme"]: scheme["strong"]["low"] for scheme in json.loads(run.stdout)["schemes"]}
+    assert levels == {"random": 1, "plan": 3}
+
+
 def test_ctrl_c_keeps_the_finished_trials(tmp_path):
     """Interrupting a long simulation writes what is finished, says so, and exits with 130."""
     out = tmp_path / "measures"
@@ -136,6 +148,9 @@ def test_ctrl_c_keeps_the_finished_trials(tmp_path):
         ([*PAPER, "--schemes", "T0"], "privacy is 0"),
         ([*PAPER, "--schemes", "random,random"], "given twice"),
         ([*PAPER, "--schemes", "T6-sorted", "--redraw"], "leave out --redraw"),
+        ([*PAPER, "--plan", "missing.json"], "no such file"),
+        ([*PAPER, "--plan", "gap.csv"], "gap.csv"),
+        ([*PAPER, "--plan", "small.json"], "a plan of 4 users, not of 120"),
         ([*PAPER, "--trials", 0], "trials is 0"),
         ([*PAPER, "--rounds", 0], "rounds is 0"),
         ([*PAPER, "--processes", 0], "processes is 0"),
@@ -156,6 +171,9 @@ def test_ctrl_c_keeps_the_finished_trials(tmp_path):
 def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, message, tmp_path):
     """Bad input gives a message with the value and what to do, exit code 2, and no traceback."""
     (tmp_path / "gap.csv").write_text("round,user\n0,ann\n0,bob\n2,ann\n")
+    (tmp_path / "small.json").write_text(
+        '{"format": "coterie plan", "version": 1, "users": 4, "privacy": 2, "batches": [[0,1],[2,3]]}'
+    )
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "record.json").write_text("{}")
     run = coterie(*arguments, cwd=tmp_path)

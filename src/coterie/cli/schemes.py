@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from coterie.selection import Selector
     from coterie.simulation import Scheme
     from coterie.values import FloatArray
@@ -18,9 +20,12 @@ KNOWN = "random, weighted, partition, bernoulli, T6 (any T), T6-text, T6-uniform
 
 
 def parse_schemes(
-    text: str | None, users: int, per_round: int, dropout: FloatArray | None, lost: float
+    text: str | None, plan: Path | None, users: int, per_round: int, dropout: FloatArray | None, lost: float
 ) -> tuple[Scheme, ...]:
-    """Turn the names of schemes into schemes; batches come sealed and unsealed where users can be lost."""
+    """Turn the names of schemes into schemes, and a plan's file into one more named `plan`.
+
+    Batches come sealed and unsealed where users can be lost.
+    """
     from coterie.selection import BatchSelector
     from coterie.simulation import Scheme
     from coterie.theory import check_parameters
@@ -32,13 +37,27 @@ def parse_schemes(
         names = ["random", "weighted", "partition", *(f"T{level}" for level in levels)]
     else:
         names = [name.strip() for name in text.split(",")]
+    selectors = {name: _selector(name, users, per_round, dropout) for name in names}
+    if len(selectors) < len(names):
+        raise UsageError(f"a scheme is given twice: {', '.join(names)}")
+    if plan is not None:
+        selectors["plan"] = _planned(plan, users, per_round)
     found = []
-    for name in names:
-        selector = _selector(name, users, per_round, dropout)
+    for name, selector in selectors.items():
         found.append(Scheme(name, selector))
         if lost > 0 and isinstance(selector, BatchSelector):
             found.append(Scheme(f"{name} unsealed", selector, sealed=False))
     return tuple(found)
+
+
+def _planned(path: Path, users: int, per_round: int) -> Selector:
+    from coterie.plans import read_plan
+    from coterie.selection import BatchSelector
+
+    plan = read_plan(path)
+    if plan.users != users:
+        raise UsageError(f"{path} is a plan of {plan.users} users, not of {users}; give --users {plan.users}")
+    return BatchSelector(plan, per_round)
 
 
 def _selector(name: str, users: int, per_round: int, dropout: FloatArray | None) -> Selector:

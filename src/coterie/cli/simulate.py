@@ -50,6 +50,10 @@ def simulate(
             "three T that divide N and K."
         ),
     ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="Adds the scheme `plan`: the batches of this file, as `coterie plan` wrote it."),
+    ] = None,
     rounds: Annotated[
         int, typer.Option(help="J, rounds in each trial (200 unless given).", show_default=False)
     ] = 200,
@@ -164,10 +168,8 @@ def simulate(
             if pattern != "independent":
                 raise UsageError(f"--redraw draws independent dropout; leave out --pattern {pattern}")
             model, shares = RedrawnDropout(tuple(choices), everyone), None
-    simulation = Simulation(
-        present, per_round, rounds, parse_schemes(schemes, present, per_round, shares, lost), model, seed, lost,
-        leaving, joining,
-    )  # fmt: skip
+    compared = parse_schemes(schemes, plan, present, per_round, shares, lost)
+    simulation = Simulation(present, per_round, rounds, compared, model, seed, lost, leaving, joining)
     if out is not None:
         _new_folder(out)
     workers = processes if processes is not None else os.cpu_count() or 1
@@ -319,12 +321,16 @@ def _print_report(record: dict[str, Any], out: Path | None) -> None:
     console.print(_table(record))
     console.print(
         "T strong privacy level, worst trial and mean · isolated share of users the server has alone · F fairness "
-        "gap over all and over completed rounds · C users aggregated per round, 95 % interval · skip share of "
-        "rounds skipped"
+        "gap over all and over completed rounds · C users aggregated per round · skip share of rounds skipped · "
+        "± half of the 95 % interval"
     )
     if out is not None:
         missing = "" if can_draw() else " (no pictures: pip install 'coterie[report]')"
         console.print(f"Every round is in {out}{missing}.", soft_wrap=True)
+
+
+def _with_interval(mean: float, interval: list[float], places: int) -> str:
+    return f"{mean:.{places}f} ±{(interval[1] - interval[0]) / 2:.{places}f}"
 
 
 def _table(record: dict[str, Any]) -> Table:
@@ -332,20 +338,18 @@ def _table(record: dict[str, Any]) -> Table:
 
     table = Table(box=None, pad_edge=False)
     table.add_column("scheme", no_wrap=True)
-    for heading in ("T", "mean", "isolated", "F", "F compl.", "C", "95 %", "skip"):
+    for heading in ("T", "mean", "isolated", "F", "F compl.", "C", "skip"):
         table.add_column(heading, justify="right", no_wrap=True)
     for scheme in record["schemes"]:
-        low, high = scheme["cardinality_interval"]
         isolated = scheme["isolated_share"]
         table.add_row(
             scheme["scheme"],
             str(scheme["strong"]["low"]),
-            f"{scheme['strong']['mean']:.2f}",
+            _with_interval(scheme["strong"]["mean"], scheme["strong"]["interval"], 2),
             "not measured" if isolated is None else f"{isolated:.0%}",
-            f"{scheme['fairness_gap']:.3f}",
+            _with_interval(scheme["fairness_gap"], scheme["fairness_gap_interval"], 3),
             f"{scheme['fairness_gap_completed']:.3f}",
-            f"{scheme['cardinality']:.2f}",
-            f"{low:.2f} to {high:.2f}",
+            _with_interval(scheme["cardinality"], scheme["cardinality_interval"], 2),
             f"{scheme['skipped']:.0%}",
         )
     return table
