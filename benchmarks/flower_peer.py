@@ -49,7 +49,6 @@ class _InProcess:
             node: Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={})
             for node in updates
         }
-        self._uploads = 0
         self.client_seconds: dict[int, float] = defaultdict(float)
         self.upload_bytes = 0
         self.copying = self.training = 0.0

@@ -24,15 +24,23 @@ def elements(ring):
 # --- the ring -------------------------------------------------------------------------------------------
 
 
+def summed_up(ring, vectors):
+    """Add the vectors to zeros, one after the other."""
+    total = np.zeros_like(vectors[0])
+    for words in vectors:
+        ring.add_into(total, words)
+    return total
+
+
 @given(rings, st.data())
 def test_arithmetic_is_that_of_integers_modulo_q(ring, data):
     """Sums and differences are the integers' own, reduced modulo q, and stay words of 32 bits."""
     pairs = data.draw(st.lists(st.tuples(elements(ring), elements(ring)), max_size=40))
     a, b = (np.array(side, dtype=np.uint32) for side in (zip(*pairs, strict=True) if pairs else ((), ())))
-    total, difference, summed = a.copy(), a.copy(), np.full(len(a), 7, dtype=np.uint32)
+    total, difference = a.copy(), a.copy()
     ring.add_into(total, b)
     ring.subtract_into(difference, b)
-    ring.sum_into(summed, [a, b, b])
+    summed = summed_up(ring, [a, b, b])
     assert total.tolist() == [(x + y) % ring.modulus for x, y in pairs]
     assert difference.tolist() == [(x - y) % ring.modulus for x, y in pairs]
     assert summed.tolist() == [(x + 2 * y) % ring.modulus for x, y in pairs]
@@ -46,13 +54,10 @@ def test_pieces_leave_no_seam(ring, size):
     """Vectors around the length of a piece are added like any other."""
     rng = np.random.default_rng(1)
     vectors = [rng.integers(0, ring.modulus, size, dtype=np.uint32) for _ in range(3)]
-    total = np.empty(size, dtype=np.uint32)
-    ring.sum_into(total, vectors)
+    total = summed_up(ring, vectors)
     assert np.array_equal(total, np.sum(vectors, axis=0, dtype=np.uint64) % ring.modulus)
     for words in vectors:
         ring.subtract_into(total, words)
-    assert not total.any()
-    ring.sum_into(total, [])
     assert not total.any()
 
 
@@ -65,7 +70,7 @@ def test_only_the_two_rings_are_known():
         with pytest.raises(UsageError, match="cannot be added"):
             RING_32.add_into(target, words)
         with pytest.raises(UsageError, match="cannot be added"):
-            PRIME_31.sum_into(target, [words])
+            PRIME_31.subtract_into(target, words)
 
 
 # --- quantisation ---------------------------------------------------------------------------------------
@@ -135,8 +140,7 @@ def test_a_sum_is_the_users_sum_up_to_the_rounding(ring, data):
         quantise_into(vector, values, weight, quantisation, rng)
         for vector, values, weight in zip(vectors, inputs, weights, strict=True)
     ]
-    total = np.empty(size + EXTRA_WORDS, dtype=np.uint32)
-    ring.sum_into(total, vectors)
+    total = summed_up(ring, vectors)
     result = dequantise(total, quantisation, users)
     assert clipped == (np.abs(inputs) > clip).sum(axis=1).tolist()
     assert result.weight == weights.sum()

@@ -1,7 +1,7 @@
 """Vectors over Z_q: which words stand for which floats, and what the sum of such vectors means (§1)."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeAlias
@@ -56,17 +56,6 @@ class Ring:
             np.subtract(target, words, target)
         else:
             self._combine(np.subtract, np.add, target, words)
-
-    def sum_into(self, target: Words, vectors: Iterable[Words]) -> None:
-        """Make `target` the sum of the vectors, modulo q, whatever it held before."""
-        vectors = list(vectors)
-        for words in vectors:
-            _check_shapes(target, words)
-        for start in range(0, len(target), PIECE):
-            piece = target[start : start + PIECE]
-            piece[...] = 0
-            for words in vectors:
-                self.add_into(piece, words[start : start + PIECE])
 
     def _combine(self, operation: np.ufunc, back: np.ufunc, target: Words, words: Words) -> None:
         modulus = np.uint32(self.modulus)
