@@ -241,3 +241,31 @@ def test_a_merged_batch_counts_as_its_least_served_user():
     rng = np.random.default_rng(0)
     cohort = BatchSelector(plan, 4).choose(np.ones(8, bool), counts, rng)
     assert cohort.users.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@given(spare=st.integers(0, 8), away=st.sets(st.integers(0, 19), max_size=12), seed=st.integers(0, 2**32))
+def test_spare_batches_are_asked_beyond_k_where_they_are_available(order, spare, away, seed):
+    """A cohort has its K users and up to `spare` whole available batches more; without K there is no cohort."""
+    plan = consecutive(20, 2)
+    available = np.ones(20, dtype=bool)
+    available[list(away)] = False
+    counts = np.repeat(np.random.default_rng(seed).integers(0, 9, 10), 2)
+    cohort = BatchSelector(plan, per_round=6, order=order, spare=spare).choose(
+        available, counts, np.random.default_rng(seed)
+    )
+    whole = plan.whole(available)
+    if len(whole) < 3:
+        assert cohort is None
+    else:
+        assert len(cohort.batches) == min(3 + spare, len(whole))
+        assert set(cohort.batches.tolist()) <= set(whole.tolist())
+        assert cohort.users.tolist() == plan.users_of(cohort.batches).tolist()
+
+
+def test_the_least_served_spare_batches_are_asked():
+    """Spare batches are taken in the selector's order too."""
+    selector = BatchSelector(consecutive(8, 2), per_round=2, spare=2)
+    served = np.repeat([3, 0, 2, 1], 2)
+    cohort = selector.choose(np.ones(8, dtype=bool), served, np.random.default_rng(0))
+    assert cohort.batches.tolist() == [1, 2, 3]

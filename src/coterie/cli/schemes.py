@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-import re
 from typing import TYPE_CHECKING
 
 from coterie.errors import UsageError
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
     from coterie.simulation import Scheme
     from coterie.values import FloatArray
 
-KNOWN = "random, weighted, partition, bernoulli, T6 (any T), T6-text, T6-uniform, T6-sorted"
-
 
 def parse_schemes(
     text: str | None, plan: Path | None, users: int, per_round: int, dropout: FloatArray | None, lost: float
@@ -26,7 +22,7 @@ def parse_schemes(
 
     Batches come sealed and unsealed where users can be lost.
     """
-    from coterie.selection import BatchSelector
+    from coterie.selection import BatchSelector, selector_named
     from coterie.simulation import Scheme
     from coterie.theory import check_parameters
 
@@ -37,7 +33,7 @@ def parse_schemes(
         names = ["random", "weighted", "partition", *(f"T{level}" for level in levels)]
     else:
         names = [name.strip() for name in text.split(",")]
-    selectors = {name: _selector(name, users, per_round, dropout) for name in names}
+    selectors = {name: selector_named(name, users, per_round, dropout) for name in names}
     if len(selectors) < len(names):
         raise UsageError(f"a scheme is given twice: {', '.join(names)}")
     if plan is not None:
@@ -58,34 +54,3 @@ def _planned(path: Path, users: int, per_round: int) -> Selector:
     if plan.users != users:
         raise UsageError(f"{path} is a plan of {plan.users} users, not of {users}; give --users {plan.users}")
     return BatchSelector(plan, per_round)
-
-
-def _selector(name: str, users: int, per_round: int, dropout: FloatArray | None) -> Selector:
-    from coterie import selection
-
-    match name:
-        case "random":
-            return selection.RandomSelector(per_round)
-        case "weighted":
-            return selection.WeightedRandomSelector(per_round)
-        case "partition":
-            return selection.user_partition(users, per_round)
-    if name == "bernoulli" or name.endswith("-sorted"):
-        if dropout is None:
-            raise UsageError(f"the scheme {name} must know each user's dropout; leave out --redraw")
-        if name == "bernoulli":
-            return selection.BernoulliSelector.expecting(users, per_round, float(dropout.mean()))
-    found = re.fullmatch(r"[Tt](\d{1,9})(-text|-uniform|-sorted)?", name)
-    if found is None:
-        near = difflib.get_close_matches(name.lower(), ["random", "weighted", "partition", "bernoulli"], n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"there is no scheme {name!r}; {hint}known are {KNOWN}")
-    privacy, reading = int(found[1]), found[2]
-    order = {"-text": selection.one_least_served, "-uniform": selection.uniform}.get(
-        reading or "", selection.least_served
-    )
-    if reading == "-sorted" and dropout is not None:
-        plan = selection.by_availability(dropout, privacy)
-    else:
-        plan = selection.consecutive(users, privacy)
-    return selection.BatchSelector(plan, per_round, order)

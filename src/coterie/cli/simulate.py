@@ -21,7 +21,7 @@ from coterie.cli.options import (
     dropout_choices,
     waiting,
 )
-from coterie.cli.schemes import KNOWN, parse_schemes
+from coterie.cli.schemes import parse_schemes
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def simulate(
     schemes: Annotated[
         str | None,
         typer.Option(
-            help=f"Comma-separated, from: {KNOWN}. Unless given: random, weighted, partition and the largest "
-            "three T that divide N and K."
+            help="Comma-separated, from the schemes named above. Unless given: random, weighted, partition and "
+            "the largest three T that divide N and K."
         ),
     ] = None,
     plan: Annotated[

@@ -22,6 +22,7 @@ from coterie.selection.plan import (
     mix,
     shuffled,
 )
+from coterie.selection.schemes import selector_named
 from coterie.selection.selectors import (
     BatchSelector,
     BernoulliSelector,
@@ -59,6 +60,7 @@ __all__ = [
     "merge",
     "mix",
     "one_least_served",
+    "selector_named",
     "shuffled",
     "uniform",
     "user_partition",

@@ -133,7 +133,8 @@ class BatchSelector:
     (the text) or `uniform` (λ = 0, for equal dropout). A round is skipped if the available batches do not
     fill a row of the family, that is, if another batch of the plan would still fit. Batches of different sizes
     are taken one after the other in that order, passing over those that no longer fit; if that leaves room, the
-    larger ones are taken first.
+    larger ones are taken first. `spare` more batches are asked where they are available, so that enough are left
+    when some are lost on the way.
 
     >>> from coterie.selection.plan import consecutive
     >>> selector = BatchSelector(consecutive(users=8, privacy=2), per_round=4)
@@ -146,8 +147,11 @@ class BatchSelector:
     plan: BatchPlan
     per_round: int
     order: Order = least_served
+    spare: int = 0
 
     def __post_init__(self) -> None:
+        if self.spare < 0:
+            raise UsageError(f"spare is {self.spare}; give the number of batches to ask beyond K, 0 or more")
         check_parameters(self.plan.users, self.per_round, self.plan.privacy)
         Family(self.plan, self.per_round)  # refuses a plan of which some batch can never take part
 
@@ -160,7 +164,13 @@ class BatchSelector:
         """Return a union of whole available batches."""
         whole = self.plan.whole(np.asarray(available, dtype=np.bool_))
         chosen = self.choose_batches(whole, self._served(whole, counts), rng)
-        return None if chosen is None else Cohort(self.plan.users_of(chosen), chosen)
+        if chosen is None:
+            return None
+        if self.spare:
+            rest = np.setdiff1d(whole, chosen, assume_unique=True)
+            more = rest[_smallest(self.order(self._served(rest, counts), rng), self.spare)]
+            chosen = np.sort(np.concatenate((chosen, more)))
+        return Cohort(self.plan.users_of(chosen), chosen)
 
     def choose_batches(self, whole: IntArray, served: IntArray, rng: np.random.Generator) -> IntArray | None:
         """Choose among the `whole` batches, which were `served` so often; None if they do not fill a row."""
