@@ -1,0 +1,152 @@
+"""Own data becomes a federation, and what is wrong with it is said with the user and the file."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from coterie import UsageError
+from coterie.training import from_function, read_folder
+
+ANN = (np.arange(2 * 3, dtype=np.float32).reshape(2, 3), np.array([0, 2]))
+BEN = (np.full((1, 3), 7, dtype=np.float32), np.array([1]))
+TEST = (np.zeros((2, 3), dtype=np.float32), np.array([1, 0]))
+GREY = np.full((2, 1, 4, 4), 255, dtype=np.uint8)
+
+
+def save(folder, **users):
+    """Write a file per user."""
+    for name, (images, labels) in users.items():
+        np.savez(folder / f"{name}.npz", images=images, labels=labels)
+    return folder
+
+
+def npy(array):
+    """An array as a .npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def test_a_folder_becomes_a_federation(tmp_path):
+    """Users come in the order of their names, each with its examples in their order; the test set is its own."""
+    federation = read_folder(save(tmp_path, ben=BEN, ann=ANN, test=TEST))
+    assert federation.names == ("ann", "ben")
+    assert federation.sizes.tolist() == [2, 1]
+    assert federation.classes == 3
+    assert torch.equal(federation.images[federation.of(0)], torch.tensor(ANN[0]))
+    assert torch.equal(federation.images[federation.of(1)], torch.tensor(BEN[0]))
+    assert federation.labels.tolist() == [0, 2, 1]
+    assert federation.test_labels.tolist() == [1, 0]
+    assert torch.equal(federation.to("cpu").images, federation.images)
+
+
+def test_a_function_gives_the_same_federation(tmp_path):
+    """What a function returns is taken as the files' content is."""
+    folder = read_folder(save(tmp_path, ann=ANN, ben=BEN, test=TEST))
+    function = from_function([ANN, BEN].__getitem__, users=2, test=TEST)
+    for name in ("images", "labels", "test_images", "test_labels"):
+        assert torch.equal(getattr(folder, name), getattr(function, name))
+    assert function.partition == folder.partition
+    assert function.names is None
+
+
+def test_bytes_are_scaled_and_nothing_else(tmp_path):
+    """0 … 255 become 0 … 1; no mean of the users' data goes into it."""
+    data = (GREY, np.array([0, 1]))
+    federation = read_folder(save(tmp_path, a=data, test=data))
+    assert federation.images.dtype == torch.uint8
+    assert torch.equal(federation.to("cpu").images, torch.ones(2, 1, 4, 4))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float64])
+def test_other_floats_become_float32(kind):
+    """Training is in float32 whatever the files' precision."""
+    federation = from_function(lambda _: (ANN[0].astype(kind), ANN[1]), users=1, test=TEST)
+    assert federation.images.dtype == torch.float32
+    assert torch.equal(federation.images, torch.tensor(ANN[0]))
+
+
+def test_classes_are_the_largest_label_plus_one_unless_given():
+    """Labels of users and of the test set count, and a single class is still a question of two."""
+    assert from_function(lambda _: BEN, users=1, test=(TEST[0], [4, 0])).classes == 5
+    assert from_function(lambda _: BEN, users=1, test=TEST, classes=10).classes == 10
+    assert from_function(lambda _: (BEN[0], [0]), users=1, test=(TEST[0], [0, 0])).classes == 2
+
+
+IMAGES, LABELS = ANN
+NAN = np.where(np.arange(6).reshape(2, 3) == 4, np.nan, 0.0)
+BAD = [
+    ((IMAGES[:0], LABELS[:0]), "has no data; give at least one example, or leave the user out"),
+    ((IMAGES[:1], LABELS), r"images have the shape \(1, 3\); give 2 of them"),
+    ((IMAGES[:, 0], LABELS), r"images have the shape \(2,\)"),
+    ((IMAGES, LABELS[:, None]), r"labels are int64 of shape \(2, 1\); give a list of integers"),
+    ((IMAGES, LABELS / 2), "labels are float64"),
+    ((IMAGES, ["a", "b"]), "labels are <U1"),
+    ((IMAGES, [0, -1]), "label 1 is -1, which is not one of the 3 classes"),
+    ((IMAGES, [3, 0]), "label 0 is 3, which is not one of the 3 classes 0 … 2"),
+    ((IMAGES[:, :2], LABELS), r"an image is float32 of shape \(2,\), but in .* float32 of shape \(3,\)"),
+    ((GREY, LABELS), "an image is uint8"),
+    ((GREY[:, 0], LABELS), r"uint8 images have the shape \(2, 4, 4\); give N × channels"),
+    ((IMAGES.astype(np.int64), LABELS), "images are int64; give uint8 or floating-point"),
+    ((IMAGES > 0, LABELS), "images are bool"),
+    ((NAN, LABELS), "image 1 has a value that is not a finite number"),
+    ((IMAGES + np.inf, LABELS), "image 0 has a value that is not a finite number"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), BAD)
+def test_bad_data_is_refused_with_the_user(tmp_path, data, message):
+    """Each refusal names the file, or the user of the function, and says what to give."""
+    with pytest.raises(UsageError, match=rf"ben\.npz:? .*{message}"):
+        read_folder(save(tmp_path, ann=ANN, ben=data, test=TEST), classes=3)
+    with pytest.raises(UsageError, match=f"^user 1:? .*{message}"):
+        from_function([ANN, data].__getitem__, users=2, test=TEST, classes=3)
+    with pytest.raises(UsageError, match=f"^the test set:? .*{message}"):
+        from_function([ANN, BEN].__getitem__, users=2, test=data, classes=3)
+
+
+def test_a_negative_label_is_refused_also_without_classes():
+    """Where the classes are not given, labels still start from 0."""
+    with pytest.raises(UsageError, match="user 0: label 1 is -1, which is not an integer from 0"):
+        from_function(lambda _: (IMAGES, [0, -1]), users=1, test=TEST)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda path: path.write_bytes(b""), r"ann\.npz is not a readable .npz file"),
+        (lambda path: path.write_bytes(b"PK\x03\x04 no zip"), r"ann\.npz is not a readable .npz file"),
+        (lambda path: path.write_bytes(path.read_bytes()[:300]), r"ann\.npz is not a readable .npz file"),
+        (lambda path: path.write_bytes(b"\x80\x04K\x01."), r"ann\.npz is not a readable .npz file"),
+        (lambda path: np.savez(path, images=IMAGES), r"ann\.npz does not hold 'images' and 'labels'"),
+        (lambda path: np.savez(path, images=np.array([{}, {}]), labels=LABELS), r"ann\.npz is not a readable"),
+        (lambda path: path.write_bytes(npy(IMAGES)), r"ann\.npz is not a readable"),
+        (lambda path: (path.unlink(), path.mkdir()), r"ann\.npz cannot be read: it is a folder"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, write, message):
+    """Broken files, other files, and pickled objects (which are never run) are refused by name."""
+    save(tmp_path, ann=ANN, test=TEST)
+    write(tmp_path / "ann.npz")
+    with pytest.raises(UsageError, match=message):
+        read_folder(tmp_path)
+
+
+def test_a_folder_must_hold_users_and_a_test_set(tmp_path):
+    """No folder, no user, no test set: each is said."""
+    with pytest.raises(UsageError, match="there is no such file"):
+        read_folder(tmp_path / "none")
+    with pytest.raises(UsageError, match="holds no user's data"):
+        read_folder(save(tmp_path, test=TEST))
+    (tmp_path / "test.npz").unlink()
+    with pytest.raises(UsageError, match=r"test\.npz cannot be read: there is no such file"):
+        read_folder(save(tmp_path, ann=ANN))
+
+
+@pytest.mark.parametrize(("users", "classes", "message"), [(0, None, "users is 0"), (1, 1, "classes is 1")])
+def test_impossible_numbers_are_refused(users, classes, message):
+    """At least one user and two classes."""
+    with pytest.raises(UsageError, match=message):
+        from_function(lambda _: BEN, users=users, test=TEST, classes=classes)
