@@ -1,12 +1,14 @@
 """Figures, each drawn from a record (a plain dictionary, as the commands write it with --json)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
 from coterie.errors import UsageError
+from coterie.experiment.record import RoundRow
 from coterie.files import atomic_write, check_writable
 
 FORMATS = (".png", ".svg")
@@ -171,3 +173,67 @@ def key_metrics(record: dict[str, Any], path: Path) -> None:
             axes.set_xlabel("round")
         handles, labels = privacy.get_legend_handles_labels()
         privacy.figure.legend(handles, labels, loc="outside lower center", ncols=min(len(schemes), 9))
+
+
+def label_histogram(record: dict[str, Any], path: Path) -> None:
+    """Draw how many examples of each label each user holds: a column per user, a row per label.
+
+    The record holds `label_counts`, users × classes, as `Partition.label_counts` gives it, and a `title`.
+    """
+    import numpy as np
+    from matplotlib.colors import LinearSegmentedColormap
+
+    counts = np.array(record["label_counts"])
+    users, classes = counts.shape
+    with _figure(path, 8.0, 3.4) as axes:
+        picture = axes.imshow(
+            counts.T,
+            cmap=LinearSegmentedColormap.from_list("examples", ["#F2F2F2", COLOURS[0], "#00243A"]),
+            vmin=0,
+            aspect="auto",
+            interpolation="none",
+            extent=(-0.5, users - 0.5, -0.5, classes - 0.5),
+            origin="lower",
+        )
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.get_major_locator().set_params(integer=True)
+        axes.set_xlabel("user")
+        axes.set_ylabel("label")
+        axes.set_title(record["title"], loc="left")
+        bar = axes.figure.colorbar(picture, label="examples")
+        bar.outline.set_visible(False)
+
+
+def training_curve(rows: Sequence[RoundRow], path: Path) -> None:
+    """Draw accuracy and loss over the rounds of a run, where they were measured."""
+    with _figure(path, 8.4, 3.4, columns=2) as (accuracy, loss):
+        _line(accuracy, rows, "accuracy", label="test set")
+        _line(loss, rows, "loss", label="test set")
+        _line(loss, rows, "training_loss", label="users' own data")
+        accuracy.set_ylim(0, 1)
+        accuracy.yaxis.set_major_formatter("{x:.0%}")
+        accuracy.set_title("accuracy", loc="left")
+        loss.set_ylim(bottom=0)
+        loss.set_title("loss", loc="left")
+        accuracy.figure.legend(*loss.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+
+
+def run_measures(rows: Sequence[RoundRow], path: Path) -> None:
+    """Draw T (from the first sum on), F and C over the rounds of a run."""
+    learned = list(dropwhile(lambda row: not row.included, rows))
+    with _figure(path, 10.4, 3.2, columns=3) as (privacy, fairness, cardinality):
+        _line(privacy, learned, "strong", drawstyle="steps-post")
+        _line(fairness, rows, "fairness_gap")
+        _line(cardinality, rows, "cardinality")
+        titles = ("strong privacy level T", "fairness gap F", "users aggregated per round, C")
+        for axes, title in zip((privacy, fairness, cardinality), titles, strict=True):
+            axes.set_ylim(bottom=0)
+            axes.set_title(title, loc="left")
+
+
+def _line(axes: Any, rows: Sequence[RoundRow], field: str, **style: str) -> None:  # noqa: ANN401 - untyped library
+    """Draw one field of a run's rows over the rounds in which it has a value."""
+    points = [(row.round, value) for row in rows if (value := getattr(row, field)) is not None]
+    axes.plot([round_ for round_, _ in points], [value for _, value in points], **style)
+    axes.set_xlabel("round")
+    axes.xaxis.get_major_locator().set_params(integer=True)

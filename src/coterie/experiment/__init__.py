@@ -1,0 +1,1 @@
+"""One run, put together: the spec, the run, the record."""

@@ -1,0 +1,123 @@
+"""What pages are made of: frozen values that say what to show, and nothing about how it looks."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+Tone: TypeAlias = Literal["plain", "good", "warning"]
+"""How a number is meant: as it is, as it should be, or as something to look at."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A key number: what it is called, its value, and one line that says what it means."""
+
+    label: str
+    value: str
+    meaning: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The key numbers of a page, side by side."""
+
+    tiles: tuple[Tile, ...]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Paragraphs in plain words. Text between `backticks` is set as code; nothing else is markup."""
+
+    paragraphs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Statements, each under a few words that name it: (name, statement)."""
+
+    points: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot: a plotly figure as plain data, and a sentence with numbers for those who cannot see it.
+
+    A colour in the figure is the name of one of the style's colours, `var(--blue)`, so that it follows the
+    light and the dark scheme. `wide` gives the plot the whole width; others stand side by side.
+    """
+
+    title: str
+    figure: dict[str, Any]
+    says: str
+    height: int = 280
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Plots:
+    """Plots that belong together, side by side where there is room."""
+
+    plots: tuple[Plot, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column names the row. Many rows scroll in a box, under a header that stays.
+
+    Captions are distinct on a page. Columns hold numbers, set to the right, except those named in `words`.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | int | float, ...], ...]
+    words: tuple[str, ...] = ()
+
+    LONG = 16
+    """Rows from which on the box scrolls."""
+
+
+@dataclass(frozen=True)
+class Commands:
+    """What to type next: (command, what it tells)."""
+
+    commands: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Details:
+    """Blocks that are folded away behind one line: a proof, a long table, settings."""
+
+    summary: str
+    blocks: "tuple[Block, ...]"
+
+
+Block: TypeAlias = Tiles | Text | Points | Plots | Table | Commands | Details
+
+
+@dataclass(frozen=True)
+class Section:
+    """A headed part of a page."""
+
+    heading: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Foot:
+    """What stands under a page: facts that say where it came from, and what its statements rest on."""
+
+    facts: tuple[tuple[str, str], ...]
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: what kind it is, its title, one sentence with the answer, key numbers, sections and the foot."""
+
+    kind: str
+    title: str
+    answer: str
+    tiles: Tiles
+    sections: tuple[Section, ...]
+    foot: Foot
+    tone: Tone = "plain"

@@ -1,0 +1,5 @@
+"""What tests of pages share: the browser."""
+
+from browser import chromium
+
+__all__ = ["chromium"]
