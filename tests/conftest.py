@@ -1,13 +1,40 @@
-"""What all tests share: how much is fuzzed."""
+"""What all tests share: how much is fuzzed and killed, and a PostgreSQL server."""
+
+import os
+
+# Set before anybody imports torch, and for children: two workers with two threads each only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("coterie", deadline=None)  # a test never asserts how long something takes
+settings.load_profile("coterie")
 
 
 def pytest_addoption(parser):
-    """Let `--fuzz 1000000` try more messages than a quick run does, and `--fuzz-seed` others."""
+    """Let `--fuzz 1000000` try more messages, `--fuzz-seed` others, `--kills 100` more kills."""
     group = parser.getgroup("coterie")
     group.addoption("--fuzz", type=int, default=100_000, metavar="N", help="messages that the fuzzer tries")
     group.addoption("--fuzz-seed", type=int, default=1, metavar="SEED", help="which messages: 1 unless told")
+    group.addoption("--kills", type=int, default=8, metavar="N", help="how often a ledger's coordinator is killed")
 
 
 def pytest_report_header(config):
     """Say which messages the fuzzer tries, so that they can be tried again."""
     return f"fuzz: {config.getoption('--fuzz')} messages, --fuzz-seed {config.getoption('--fuzz-seed')}"
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """The URL of a database in a PostgreSQL server that runs for these tests only, one per worker."""
+    from postgres import running_server
+
+    # Not below pytest's own folder, which only its user can enter: where that is root, the server runs as another.
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        with running_server(Path(folder) / "data") as url:
+            yield url

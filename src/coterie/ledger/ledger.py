@@ -1,0 +1,293 @@
+"""`Ledger`: what the server remembers of a federation, durably, and what it may do next."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from coterie.errors import UsageError
+from coterie.ledger.account import Account
+from coterie.ledger.bodies import encode
+from coterie.ledger.events import (
+    VERSION,
+    Abandoned,
+    Chartered,
+    Checkpointed,
+    Committed,
+    Created,
+    Enrolled,
+    Event,
+    Noted,
+    Opened,
+    Planned,
+    Skipped,
+    Unfinished,
+    event_of,
+    kind_of,
+)
+from coterie.ledger.interface import BEGINNING, Behind, Busy, Head, Record, Store
+from coterie.ledger.location import Location, create_store, open_store
+from coterie.ledger.packing import Lists
+from coterie.ledger.rounds import OpenRound
+from coterie.values import BatchPlan, Cohort, IntArray
+from coterie.values.log import learned_set
+
+Clock: TypeAlias = Callable[[], int]
+"""Gives the time: UTC, in milliseconds since 1970."""
+
+_PAUSE = 0.01  # seconds between two attempts to claim
+_EXACT = 1 << 53  # integers from here on are not exact as a float, nor for every reader of JSON
+
+
+def system_clock() -> int:
+    """Return the time of this machine."""
+    return time.time_ns() // 1_000_000
+
+
+class Ledger(Account):
+    """The memory of a federation: its users, plans, charters and rounds, as a chain of records.
+
+    Every operation is checked against everything before it, then stored durably; when it returns, it happened.
+    What the rules refuse raises a `UsageError` and changes nothing. Properties tell what is known here;
+    `refresh` takes in what other processes appended. A ledger belongs to one thread at a time.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger.create(folder) as ledger:
+    ...     _ = ledger.enrol(["ana", "bob", "cas", "dan"])
+    ...     ledger.publish_plan(BatchPlan.from_batches(4, 2, [[0, 1], [2, 3]]))
+    ...     with ledger.claim():
+    ...         cohort = Cohort(np.array([0, 1]), batches=np.array([0]))
+    ...         round_ = ledger.open_round(cohort, sealed=True, protocol="open")
+    ...         ledger.commit_round(round_, learned=[[0, 1]], metrics={"loss": 0.5})
+    ...     ledger.next_round, ledger.counts.tolist(), ledger.log()
+    (1, [1, 1, 0, 0], ParticipationLog(4 users, 1 rounds, 1 learned sets))
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        """Not for callers: use `create` or `open`."""
+        super().__init__(store)
+        self._clock = clock
+        self._coordinator = secrets.token_hex(8)
+        self._claimed = False
+
+    @classmethod
+    def create(cls, location: Location, *, clock: Clock = system_clock) -> Self:
+        """Make a new ledger: `location` is a file, a folder (for a `ledger.sqlite` in it) or a PostgreSQL URL."""
+        event = Created(VERSION, secrets.token_hex(16))
+        first = Record.after(BEGINNING, 1, clock(), kind_of(event), encode(event))
+        return cls._opened(create_store(location, first), clock)
+
+    @classmethod
+    def open(cls, location: Location, *, read_only: bool = False, clock: Clock = system_clock) -> Self:
+        """Open a ledger and read all of it; a record that is not what was written there is refused."""
+        return cls._opened(open_store(location, read_only=read_only), clock)
+
+    @classmethod
+    def _opened(cls, store: Store, clock: Clock) -> Self:
+        try:
+            return cls(store, clock)
+        except BaseException:
+            store.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def enrol(self, names: Sequence[str], keys: Sequence[bytes | None] | None = None) -> range:
+        """Add users; return their numbers, which follow those of the users before."""
+        given = (None,) * len(names) if keys is None else tuple(keys)
+        self._append(lambda: Enrolled(tuple(names), given))
+        return range(self.users - len(names), self.users)
+
+    def publish_plan(self, plan: BatchPlan) -> None:
+        """Put a plan into force; a batch that has taken part must stay whole in it, or retire whole.
+
+        Raises `Behind` if another plan came into force since this ledger was last read.
+        """
+        if plan.names is not None and plan.names != tuple(self._history.names[: plan.users]):
+            raise UsageError("the plan names its users otherwise than the ledger; make it of the ledger's users")
+        order = np.lexsort((plan.members, np.repeat(np.arange(len(plan)), plan.sizes)))
+        batches = Lists(plan.starts, plan.members[order])
+        self._append(lambda: Planned(plan.users, plan.privacy, batches), fixed_plan=True)
+
+    def add_charters(self, charters: Mapping[int, bytes]) -> None:
+        """Keep the charters of batches of the plan in force; a batch has one for good."""
+        number = self.plan_number
+        self._append(lambda: Chartered(number, dict(charters)), fixed_plan=True)
+
+    @contextmanager
+    def claim(self, *, wait: float = 1.0) -> Iterator[int | None]:
+        """Take the right to run rounds, alone, for the block; give the number of the round found open, if any.
+
+        The coordinator that opened that round is gone, and it is recorded as unfinished. Raises `Busy` when
+        another live coordinator has the right for `wait` seconds more.
+        """
+        if self._claimed:
+            raise UsageError(f"{self.place} is claimed already; leave that block first")
+        with ExitStack() as stack:
+            self._lease(stack, wait)
+            self.refresh()
+            found = self._history.open
+            if found is not None:
+                self._append(lambda: Unfinished(found.event.round, self._coordinator))
+            self._claimed = True
+            try:
+                yield None if found is None else found.event.round
+            finally:
+                self._claimed = False
+
+    def _lease(self, stack: ExitStack, wait: float) -> None:
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                stack.enter_context(self._store.lease())
+            except Busy:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return
+
+    def open_round(self, cohort: Cohort, *, sealed: bool, protocol: str, terms: bytes = b"") -> int:
+        """Begin the next round and return its number, before anybody is asked.
+
+        With a plan in force the cohort must come as batches of it; without, it comes as users. Of the terms that
+        the round's members are shown, the SHA-256 is kept. Raises `Behind` if the plan has changed.
+        """
+        self._check_claim()
+        number, plan = self.plan_number, self._history.plan
+        asked = cohort.batches if plan is not None else cohort.users
+        items = np.sort(np.asarray(asked, dtype=np.int64))
+        if np.any(np.diff(items) == 0) or (len(items) and items[0] < 0):
+            raise UsageError("the cohort names somebody twice, or with a negative number")
+        if plan is not None and not np.array_equal(np.sort(cohort.users), plan.users_of(items[items < len(plan)])):
+            raise UsageError(
+                f"the cohort is not a union of whole batches of plan {number}; choose it from that plan"
+            )
+        self._append(
+            lambda: Opened(
+                round=self.next_round,
+                plan=number,
+                sealed=bool(sealed),
+                protocol=protocol,
+                terms=sha256(terms).hexdigest() if terms else "",
+                coordinator=self._coordinator,
+                asked=items,
+            ),
+            fixed_plan=True,
+        )
+        return self.next_round - 1
+
+    def commit_round(
+        self,
+        round_: int,
+        learned: Iterable[ArrayLike],
+        lost: Mapping[int, str] | None = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Close a round with a result: the learned sets, as users.
+
+        `lost` tells for each batch of the cohort that was lost (user, if there is no plan) why.
+        """
+        found = self._open(round_)
+        whole, places = found.places(self._sets(learned))
+        reasons, losses = _losses(lost or {}, found)
+        told = _checked(metrics or {})
+        self._append(lambda: Committed(round_, whole, places, reasons, losses, told))
+
+    def abandon_round(self, round_: int, reason: str, learned: Iterable[ArrayLike] = ()) -> None:
+        """Close a round without a result; sets that were learned before it was given up are learned."""
+        whole, places = self._open(round_).places(self._sets(learned))
+        self._append(lambda: Abandoned(round_, reason, whole, places))
+
+    def skip_round(self, reason: str) -> int:
+        """Count a round without a cohort; return its number."""
+        self._check_claim()
+        self._append(lambda: Skipped(self.next_round, reason))
+        return self.next_round - 1
+
+    def note(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Keep numbers about a round that came to be known after it."""
+        told = _checked(metrics)
+        self._append(lambda: Noted(round_, told))
+
+    def checkpoint(self, round_: int, name: str, digest: str) -> None:
+        """Keep the SHA-256, in hexadecimal, of a file that was made after a round."""
+        self._append(lambda: Checkpointed(round_, name, digest))
+
+    def _sets(self, learned: Iterable[ArrayLike]) -> list[IntArray]:
+        return [learned_set(users, self.users) for users in learned]
+
+    def _open(self, round_: int) -> OpenRound:
+        """Return the open round, which must be this one, and this coordinator's."""
+        self._check_claim()
+        found = self._history.open
+        if found is None or found.event.round != round_:
+            which = "no round is" if found is None else f"round {found.event.round} is"
+            raise UsageError(f"round {round_} cannot be closed: {which} open")
+        return found
+
+    def _check_claim(self) -> None:
+        if not self._claimed:
+            raise UsageError(f"rounds are run by one coordinator at a time: claim {self.place} first")
+
+    def _append(self, make: Callable[[], Event], *, fixed_plan: bool = False) -> None:
+        """Store the event that `make` makes of the present state; make it anew where others were faster."""
+        plan = self.plan_number
+        while True:
+            record = self._record(make())
+            change = self._history.prepare(event_of(record), record.time)
+            try:
+                self._store.append([record], self._head)
+            except Behind:
+                self.refresh()
+                if fixed_plan and self.plan_number != plan:
+                    raise
+            else:
+                change()
+                self._head = Head(record.seq, record.hash)
+                return
+
+    def _record(self, event: Event) -> Record:
+        try:
+            body = encode(event)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{error.object!r:.60} is not valid text; change it") from None
+        return Record.after(self._head.hash, self._head.count + 1, self._clock(), kind_of(event), body)
+
+
+def _losses(lost: Mapping[int, str], found: OpenRound) -> tuple[list[str], Lists]:
+    """Return the reasons, sorted, and for each the places of what was lost among what was asked."""
+    reasons = sorted(set(lost.values()))
+    groups = [
+        found.places_of(np.array(sorted(each for each, why in lost.items() if why == reason), dtype=np.int64))
+        for reason in reasons
+    ]
+    return reasons, Lists.of(groups)
+
+
+def _checked(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics as plain numbers; one that is infinite, or not a number, is kept as such."""
+    told: dict[str, float] = {}
+    for name, value in metrics.items():
+        try:
+            whole = isinstance(value, int | np.integer) and abs(value) < _EXACT
+            told[str(name)] = int(value) if whole else float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise UsageError(f"the metric {name!r} is {value!r:.40}; give a number") from None
+    return told
