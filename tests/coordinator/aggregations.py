@@ -1,0 +1,60 @@
+"""Small honest aggregations, and what every ledger must be after whatever happened to it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.coordinator import Gathered
+from coterie.ledger import Ledger, State
+from coterie.ledger.verify import verify
+
+
+@dataclass
+class Scripted:
+    """An aggregation that does what its script says when the cohort is asked."""
+
+    act: Callable
+    name: str = "plain"
+    sealed: bool = False
+    terms: bytes = b""
+    able: np.ndarray | None = None
+
+    def ready(self, plan):
+        del plan
+        return self.able
+
+    def gather(self, round_, cohort):
+        return self.act(round_, cohort)
+
+
+def everybody(round_, cohort):
+    """One sum over the whole cohort; a user's update is its number."""
+    del round_
+    return Gathered((cohort.users,), np.array([cohort.users.mean()]))
+
+
+def raising(error):
+    """A script that ends with an exception."""
+
+    def act(*_):
+        raise error
+
+    return act
+
+
+def check_sound(location):
+    """A ledger is whole, its rounds are numbered without a gap, and its counts are right; return the rounds."""
+    assert verify(location).findings == ()
+    with Ledger.open(location, read_only=True) as ledger:
+        rounds = list(ledger.rounds())
+        assert [each.number for each in rounds] == list(range(ledger.next_round))
+        counts = np.zeros(ledger.users, dtype=np.int64)
+        for each in rounds:
+            if each.state is State.COMMITTED:
+                for user in set().union(*(users.tolist() for users in each.learned)):
+                    counts[user] += 1
+        assert ledger.counts.tolist() == counts.tolist()
+        ended = (State.COMMITTED, State.ABANDONED, State.SKIPPED)
+        assert ledger.steps == sum(each.state in ended for each in rounds)
+        return rounds

@@ -1,0 +1,135 @@
+"""A federation in this process: a ledger, users with devices in memory, and messages with any fate."""
+
+import numpy as np
+
+from coterie.coordinator import Coordinator
+from coterie.coordinator.secure import SealedAggregation, found_batches
+from coterie.coordinator.simulated import Contribution, Fate, SimulatedUsers, everything_arrives
+from coterie.secagg import DeviceConfiguration, SealedClient, Terms, simulated_client
+from coterie.selection import BatchSelector, consecutive
+
+SCOPE = "keyboard"
+USERS, SIZE = 12, 2
+NAMES = [f"user-{i}" for i in range(USERS)]
+DIMENSION = 7
+WEIGHT_CAP = 9
+INNER = ["open", "secagg", "secagg+"]
+"""The inner protocols that the tests of sealed rounds run with."""
+PHASES = {"open": 1, "secagg": 5, "secagg+": 5}
+UPLOADED = {"open": 0, "secagg": 2, "secagg+": 2}
+"""The last phase in which a silent user costs its batch the round."""
+
+
+def configuration(inner, **changes):
+    """What a device's owner allows."""
+    return DeviceConfiguration(**{"scopes": {SCOPE}, "least_privacy": 2, "inner": {inner}, **changes})
+
+
+class Fates:
+    """Decides about messages by (user, round, phase, way); remembers the answers that will come late."""
+
+    def __init__(self, script=None):
+        self.script = {} if script is None else script
+        self.late, self.latest = [], None
+
+    def __call__(self, user, moment, way):
+        self.latest = moment
+        fate = self.script.get((user, moment.round, moment.phase, way), Fate.ARRIVES)
+        if fate is Fate.LATE and way == "from":
+            self.late.append((user, moment))
+        return fate
+
+    def spoils(self, user, round_, phases):
+        """Whether a message to or from a user is lost or late in one of the first phases of a round."""
+        keys = ((user, round_, phase, way) for phase in range(phases) for way in ("to", "from"))
+        return any(self.script.get(key, Fate.ARRIVES) is not Fate.ARRIVES for key in keys)
+
+    def heard(self):
+        """Return the senders of the late answers that have come by now: with the next messages that went out."""
+        come = [(user, moment) for user, moment in self.late if moment < self.latest]
+        self.late = self.late[len(come) :]
+        return {user for user, _ in come}
+
+
+class Federation:
+    """Users with devices, enrolled in a ledger under a plan; users' updates and weights never change."""
+
+    def __init__(self, ledger, plan, inner="open", *, weighted=False):
+        self.ledger, self.inner, self.weighted = ledger, inner, weighted
+        self.clients, self.updates, self.weights = {}, {}, {}
+        self.join(plan.users)
+        ledger.publish_plan(plan)
+
+    def join(self, count, **changes):
+        """Enrol users, each with a new device; return their names."""
+        names = [f"user-{len(self.clients) + i}" for i in range(count)]
+        for name in names:
+            chance = np.random.default_rng(len(self.clients))
+            self.clients[name] = simulated_client(name, configuration(self.inner, **changes))
+            self.updates[name] = chance.uniform(-0.9, 0.9, DIMENSION)
+            self.weights[name] = int(chance.integers(1, WEIGHT_CAP + 1)) if self.weighted else 1
+        self.ledger.enrol(names, [self.clients[name].membership.identity.public for name in names])
+        return names
+
+    def restart(self, name):
+        """Let a device's process start again: what it had stored is all that it knows."""
+        self.clients[name] = SealedClient(self.clients[name].membership)
+
+    def reach(self, fates=everything_arrives):
+        """A transport to all users."""
+        rng = np.random.default_rng(0)
+        return SimulatedUsers(
+            self.clients,
+            lambda tasks: {user: Contribution(self.updates[user], self.weights[user]) for user in tasks},
+            lambda user: rng,
+            fates,
+        )
+
+    def found(self, transport):
+        """Form the batches that have no charter."""
+        return found_batches(self.ledger, transport, SCOPE, self.inner)
+
+    def terms(self, **changes):
+        """Terms that every device accepts."""
+        least = 1 if self.inner == "open" else 2 * self.ledger.plan.privacy
+        options = {
+            "model": b"model",
+            "configuration": b"{}",
+            "dimension": DIMENSION,
+            "clip": 1.0,
+            "cohort": 60,
+            "weight_cap": WEIGHT_CAP if self.weighted else 1,
+            "min_included": least,
+        }
+        return Terms(**{**options, **changes})
+
+    def aggregation(self, transport, **changes):
+        """A sealed round over a transport."""
+        return SealedAggregation(self.ledger, transport, self.terms(**changes), self.inner)
+
+    def coordinator(self, per_round, seed=1):
+        """A coordinator that takes so many users, or one batch if that has more, or all if they are fewer."""
+
+        def selector(plan):
+            return BatchSelector(plan, min(plan.users, max(per_round, int(plan.sizes.max()))))
+
+        return Coordinator(self.ledger, selector, seed)
+
+    @property
+    def everyone(self):
+        """Everybody is available."""
+        return np.ones(self.ledger.users, dtype=bool)
+
+    def mean(self, users):
+        """The weighted mean of the updates of some users, by number, as nobody but this test can know it."""
+        names = [f"user-{user}" for user in users]
+        weights = [self.weights[name] for name in names]
+        return np.average([self.updates[name] for name in names], axis=0, weights=weights)
+
+
+def in_six_batches(ledger, inner, *, found=True, **options):
+    """A federation of twelve users in six batches, which are formed unless told otherwise."""
+    federation = Federation(ledger, consecutive(USERS, SIZE), inner, **options)
+    if found:
+        assert federation.found(federation.reach()) == {}
+    return federation

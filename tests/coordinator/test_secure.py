@@ -1,0 +1,218 @@
+"""Sealed rounds under a coordinator: whatever is lost on the way, learned is what complete batches gave."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.aggregations import check_sound
+from coordinator.federation import (
+    INNER,
+    NAMES,
+    PHASES,
+    SCOPE,
+    UPLOADED,
+    USERS,
+    Fates,
+    configuration,
+    in_six_batches,
+)
+from coterie.coordinator.secure import UnsealedAggregation
+from coterie.coordinator.simulated import DeviceFailed, Fate
+from coterie.errors import UsageError
+from coterie.ledger import Ledger, State
+from coterie.secagg import Membership, MemoryStore, SealedClient, UnsealedClient
+from coterie.secagg.ring import RING_32
+
+inners = pytest.mark.parametrize("inner", INNER)
+SPOILT = st.sampled_from([Fate.LOST, Fate.LATE])
+WAYS = st.sampled_from(["to", "from"])
+ROUNDS = 3
+
+
+@inners
+@given(data=st.data(), weighted=st.booleans())
+@settings(max_examples=20)
+def test_learned_is_what_complete_batches_gave(new_folder, inner, data, weighted):
+    """With messages lost or late at any moment, both ways: the complete batches are learned, and nothing else.
+
+    The mean is theirs to within the rounding of one vector; late answers are refused, and their senders named.
+    """
+    keys = st.tuples(st.sampled_from(NAMES), st.integers(0, ROUNDS - 1), st.integers(0, PHASES[inner] - 1), WAYS)
+    fates = Fates(data.draw(st.dictionaries(keys, SPOILT, max_size=6)))
+    folder = new_folder()
+    with Ledger.create(folder) as ledger:
+        federation = in_six_batches(ledger, inner, weighted=weighted)
+        transport = federation.reach(fates)
+        coordinator = federation.coordinator(per_round=8)
+        for round_ in range(ROUNDS):
+            outcome = coordinator.run_round(federation.everyone, federation.aggregation(transport))
+            assert outcome.round == round_
+            _check(federation, outcome, fates)
+            assert outcome.gathered.refused.keys() == fates.heard()
+    check_sound(folder)
+
+
+def _check(federation, outcome, fates):
+    """The outcome is what the script of losses makes it, computed without any protocol."""
+    inner, ledger = federation.inner, federation.ledger
+    asked = outcome.cohort.batches.tolist()
+    complete = [
+        batch
+        for batch in asked
+        if not any(
+            fates.spoils(f"user-{user}", outcome.round, UPLOADED[inner] + 1) for user in ledger.plan.batch(batch)
+        )
+    ]
+    users = ledger.plan.users_of(np.array(complete, dtype=np.int64)).tolist()
+    record = list(ledger.rounds())[outcome.round]
+    lost = [user for user in outcome.cohort.users if fates.spoils(f"user-{user}", outcome.round, PHASES[inner])]
+    too_few = len(users) < federation.terms().min_included
+    # The pairwise protocols need answers from two thirds of their users to the end: one lost user never matters.
+    assert too_few <= (outcome.kind == "abandoned") <= (too_few or (inner != "open" and len(lost) > 1))
+    if outcome.kind == "abandoned":
+        assert (record.state, record.reason, record.learned) == (State.ABANDONED, outcome.reason, ())
+        assert outcome.mean is None
+        return
+    sets = [ledger.plan.batch(batch).tolist() for batch in complete] if inner == "open" else [users]
+    assert sorted(each.tolist() for each in outcome.gathered.learned) == sorted(map(sorted, sets))
+    assert sorted(each.tolist() for each in record.learned) == sorted(map(sorted, sets))
+    assert outcome.gathered.lost.keys() == record.lost.keys() == set(asked) - set(complete)
+    step = federation.terms().quantisation(RING_32).step
+    assert np.abs(outcome.mean - federation.mean(users)).max() <= step
+
+
+@inners
+def test_who_was_silent_is_told_by_phase(ledger, inner):
+    """A user that misses its call is missing in the first phase; its batch is lost, and the reason counts it."""
+    federation = in_six_batches(ledger, inner)
+    fates = Fates({("user-3", 0, 0, "to"): Fate.LOST, ("user-6", 0, 0, "from"): Fate.LOST})
+    outcome = federation.coordinator(per_round=USERS).run_round(
+        federation.everyone, federation.aggregation(federation.reach(fates))
+    )
+    assert outcome.gathered.silent[0] == {"user-3", "user-6"}
+    assert outcome.gathered.lost.keys() == {1, 3}
+    assert all("1 of 2 users" in reason for reason in outcome.gathered.lost.values())
+    assert outcome.included == USERS - 4
+
+
+@inners
+def test_a_device_that_forgot_everything_costs_its_batch_only(ledger, inner):
+    """A device that starts again without its state refuses every round; the other batches never notice."""
+    federation = in_six_batches(ledger, inner)
+    old = federation.clients["user-4"].membership
+    federation.clients["user-4"] = SealedClient(
+        Membership("user-4", old.identity, old.configuration, old.verify_member, MemoryStore())
+    )
+    transport = federation.reach()
+    coordinator = federation.coordinator(per_round=USERS)
+    for _ in range(2):
+        outcome = coordinator.run_round(federation.everyone, federation.aggregation(transport))
+        assert outcome.gathered.lost.keys() == {2}
+        assert outcome.included == USERS - 2
+    assert "'outside'" in transport.refusals["user-4"]
+
+
+@inners
+def test_a_device_that_was_restarted_goes_on(ledger, inner):
+    """What a device has stored is enough to take part in the next round."""
+    federation = in_six_batches(ledger, inner)
+    coordinator = federation.coordinator(per_round=USERS)
+    for name in NAMES[:4]:
+        coordinator.run_round(federation.everyone, federation.aggregation(federation.reach()))
+        federation.restart(name)
+    outcome = coordinator.run_round(federation.everyone, federation.aggregation(federation.reach()))
+    assert outcome.included == USERS
+
+
+@inners
+def test_a_device_with_stricter_bounds_costs_its_batch_only(ledger, inner):
+    """Terms that one device's owner does not allow are refused there; everybody else takes part."""
+    federation = in_six_batches(ledger, inner)
+    old = federation.clients["user-9"].membership
+    strict = configuration(inner, clip_range=(1e-6, 0.5))
+    federation.clients["user-9"] = SealedClient(
+        Membership("user-9", old.identity, strict, old.verify_member, old.store)
+    )
+    transport = federation.reach()
+    outcome = federation.coordinator(per_round=USERS).run_round(
+        federation.everyone, federation.aggregation(transport)
+    )
+    assert "clip 1.0" in transport.refusals["user-9"]
+    assert outcome.gathered.lost.keys() == {4}
+    assert outcome.included == USERS - 2
+
+
+@inners
+def test_terms_that_no_round_can_have_ask_nobody(ledger, inner):
+    """Terms for fewer users than the cohort has are refused before a message leaves; the round is abandoned."""
+    federation = in_six_batches(ledger, inner)
+
+    class Untouched:
+        def exchange(self, outgoing, moment):
+            raise AssertionError((outgoing, moment))
+
+    with pytest.raises(UsageError, match="12 users are asked, more than the 10"):
+        federation.coordinator(per_round=USERS).run_round(
+            federation.everyone, federation.aggregation(Untouched(), cohort=10)
+        )
+    [record] = ledger.rounds()
+    assert (record.state, record.learned) == (State.ABANDONED, ())
+
+
+@inners
+def test_a_round_with_too_few_users_tells_who_was_silent(ledger, inner):
+    """An abandoned round has its reason, and still says who did not answer."""
+    federation = in_six_batches(ledger, inner)
+    lost = {(name, 0, 0, "from"): Fate.LOST for name in NAMES[::2]}
+    outcome = federation.coordinator(per_round=USERS).run_round(
+        federation.everyone, federation.aggregation(federation.reach(Fates(lost)))
+    )
+    assert (outcome.kind, outcome.mean) == ("abandoned", None)
+    assert outcome.gathered.silent[0] == set(NAMES[::2])
+    assert next(ledger.rounds()).reason == outcome.reason
+    assert ledger.log().completed == 0
+
+
+def test_batches_that_lay_open_in_an_abandoned_round_are_learned(ledger):
+    """With `open` the server has the sum of a complete batch also if the terms want more users: it is logged."""
+    federation = in_six_batches(ledger, "open")
+    fates = Fates({(f"user-{user}", 0, 0, "from"): Fate.LOST for user in (0, 2, 4, 6)})
+    outcome = federation.coordinator(per_round=USERS).run_round(
+        federation.everyone, federation.aggregation(federation.reach(fates), min_included=6)
+    )
+    assert (outcome.kind, outcome.mean) == ("abandoned", None)
+    assert "6 are needed" in outcome.reason
+    assert [users.tolist() for _, users in ledger.log().sets()] == [[8, 9], [10, 11]]
+    assert ledger.counts.sum() == 0
+
+
+@pytest.mark.parametrize("inner", [inner for inner in INNER if inner != "open"])
+def test_without_the_seal_the_survivors_are_learned(ledger, inner):
+    """Who drops out of an unsealed round splits its batch: learned is the set of those left, and it is logged."""
+    federation = in_six_batches(ledger, inner, found=False)
+    for name, client in federation.clients.items():
+        member = client.membership
+        federation.clients[name] = UnsealedClient(
+            name, member.identity, member.configuration, member.verify_member
+        )
+    fates = Fates({("user-3", 0, 1, "to"): Fate.LOST, ("user-8", 0, 2, "from"): Fate.LOST})
+    aggregation = UnsealedAggregation(ledger, federation.reach(fates), federation.terms(), SCOPE, inner)
+    outcome = federation.coordinator(per_round=USERS).run_round(federation.everyone, aggregation)
+    left = [user for user in range(USERS) if user not in {3, 8}]
+    assert [users.tolist() for users in outcome.gathered.learned] == [left]
+    assert np.abs(outcome.mean - federation.mean(left)).max() <= federation.terms().quantisation(RING_32).step
+    [record] = ledger.rounds()
+    assert (record.sealed, [users.tolist() for users in record.learned]) == (False, [left])
+
+
+def test_a_device_that_fails_ends_the_round_as_one_that_died(ledger):
+    """Vectors may have come before a device failed: the round is no abandoned one, and the worst is assumed."""
+    federation = in_six_batches(ledger, "open")
+    coordinator = federation.coordinator(per_round=USERS)
+    federation.updates["user-7"][0] = np.nan
+    with pytest.raises(DeviceFailed, match="only finite numbers"):
+        coordinator.run_round(federation.everyone, federation.aggregation(federation.reach()))
+    federation.updates["user-7"][0] = 0.5
+    outcome = coordinator.run_round(federation.everyone, federation.aggregation(federation.reach()))
+    assert (outcome.round, outcome.included, ledger.assumed_rounds) == (1, USERS, (0,))
