@@ -38,7 +38,7 @@ class RoundRow:
     accuracy: float | None
     """On the test set after this round, where it was measured."""
     loss: float | None
-    """The same for the loss."""
+    """The same for the loss, if it is a finite number."""
     strong: int
     fairness_gap: float
     fairness_gap_completed: float

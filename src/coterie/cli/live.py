@@ -1,0 +1,114 @@
+"""What a person sees while a run goes on: a bar, the latest measures, and the time left, on standard error."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from coterie.experiment.record import RoundRow
+    from coterie.experiment.run import Run
+
+LINES = 10
+"""Where nobody watches a terminal, about so many lines are printed over a run."""
+
+
+class LiveView:
+    """A live table in a terminal, a few lines in a file."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("rounds"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("time"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._live: Live | None = None
+        self._every = 1
+        self._lost = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def waiting(self, what: str) -> AbstractContextManager[object]:
+        """Show that something takes its time."""
+        if self._live is not None:
+            return nullcontext()
+        return self._console.status(Text(f"{what} …")) if self._console.is_terminal else nullcontext()
+
+    def fetching(self, name: str, done: int, total: int | None) -> None:
+        """Show how far a download is."""
+        if self._console.is_terminal:
+            share = f" of {total / 1e6:.0f}" if total else ""
+            self._console.print(Text(f"Fetching {name}: {done / 1e6:.0f}{share} MB"), end="\r")
+
+    def begin(self, job: Run) -> None:
+        """Begin to show rounds."""
+        total = job.spec.training.rounds
+        self._every = max(1, total // LINES)
+        self._lost = sum(row.lost_batches for row in job.rows)
+        self._bar.update(self._task, total=total, completed=len(job.rows))
+        users, size = job.parts.federation.users, len(job.parameters)
+        self.say(f"{users} users, a model of {size} parameters; results go to {job.folder.path}")
+        if self._console.is_terminal:
+            self._live = Live(self._bar, console=self._console, refresh_per_second=8)
+            self._live.start()
+
+    def show(self, row: RoundRow) -> None:
+        """Show a round that has ended."""
+        self._lost += row.lost_batches
+        self._bar.update(self._task, completed=row.step)
+        if self._live is not None:
+            self._live.update(Group(self._bar, self._table(row)))
+        elif row.step % self._every == 0:
+            self.say(f"round {row.step}: {', '.join(f'{name} {value}' for name, value in self._values(row))}")
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._console.print(Text(text), soft_wrap=True)
+
+    def _table(self, row: RoundRow) -> Table:
+        table = Table(box=None, padding=(0, 3, 0, 0))
+        values = self._values(row)
+        for name, _ in values:
+            table.add_column(name, justify="right")
+        table.add_row(*(value for _, value in values))
+        return table
+
+    def _values(self, row: RoundRow) -> list[tuple[str, str]]:
+        return [
+            ("accuracy", "–" if row.accuracy is None else f"{row.accuracy:.2%}"),
+            ("loss", "–" if row.loss is None else f"{row.loss:.4f}"),
+            ("T", str(row.strong)),
+            ("F", f"{row.fairness_gap:.3f}"),
+            ("C", f"{row.cardinality:.2f}"),
+            ("without result", str(row.skipped)),
+            ("batches lost", str(self._lost)),
+        ]

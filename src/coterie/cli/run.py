@@ -1,0 +1,207 @@
+"""`coterie run`: train a model over users that never show their updates, end to end."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coterie.cli.options import Json, check_seed, dropout_choices
+from coterie.errors import CoterieError, UsageError
+from coterie.files import atomic_write
+
+if TYPE_CHECKING:
+    from coterie.cli.live import LiveView
+    from coterie.experiment.run import Run
+    from coterie.experiment.spec import Spec
+
+
+def run(
+    spec_file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[SPEC.toml]", help="A spec; options change it. Unless given, the default."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="mnist-small (shipped), mnist, cifar10, cifar100, or a folder with a file per user."),
+    ] = None,
+    users: Annotated[int | None, typer.Option(help="N, the number of users.")] = None,
+    per_round: Annotated[int | None, typer.Option(help="K, the most users in one round.")] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option(help="T4 (batches of 4, or any T), random, weighted, partition, bernoulli, T4-sorted …"),
+    ] = None,
+    privacy: Annotated[int | None, typer.Option(help="T: the same as --scheme with T and this number.")] = None,
+    dropout: Annotated[
+        str | None,
+        typer.Option(help="Probability to be away: one for all (0.3), or several to draw from."),
+    ] = None,
+    lost: Annotated[
+        float | None, typer.Option(help="Probability that a user is lost in the middle of a round.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="small-cnn, mnist-cnn, lenet or vgg-11.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the local training.")] = None,
+    aggregation: Annotated[
+        str | None,
+        typer.Option(help="secagg+, secagg, open (all with real cryptography), or plain (none, and fast)."),
+    ] = None,
+    unsealed: Annotated[
+        bool, typer.Option("--unsealed", help="Without the seal, for comparison: losing a user splits its batch.")
+    ] = False,
+    rounds: Annotated[int | None, typer.Option(help="J, the number of rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed for everything that is drawn.")] = None,
+    out: Annotated[Path | None, typer.Option(help="New folder for the run (runs/ and the time).")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    keep_aggregates: Annotated[
+        bool, typer.Option("--keep-aggregates", help="Keep every round's mean update, to try attacks on.")
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write TensorBoard event files into the folder.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Train a model over users that never show their updates.
+
+    Every round: who is available, a cohort of whole batches, local training, secure aggregation sealed by the
+    users' own keys, the ledger, the measures. The folder then holds the record, checkpoints, the ledger, figures
+    and report.html, a page for a browser.
+
+    Ctrl-C, a crash or a power cut lose nothing: `--resume` goes on to the same final model.
+
+    Examples:
+
+      coterie run
+
+      coterie run --privacy 4 --aggregation open --rounds 30 --out first
+
+      coterie run experiment.toml --seed 7 --out runs/seed-7
+
+      coterie run --resume runs/seed-7
+    """
+    from coterie.cli.live import LiveView
+
+    changes = _changes(
+        {
+            "data.source": data,
+            "data.users": users,
+            "selection.per_round": per_round,
+            "selection.scheme": _scheme(scheme, privacy),
+            "selection.dropout": None if dropout is None else dropout_choices(dropout),
+            "selection.lost": lost,
+            "training.model": model,
+            "training.learning_rate": learning_rate,
+            "training.rounds": rounds,
+            "aggregation.protocol": aggregation,
+            "aggregation.sealed": False if unsealed else None,
+            "keep_aggregates": True if keep_aggregates else None,
+            "seed": seed,
+        }
+    )
+    with LiveView() as view:
+        if resume is not None:
+            if changes or spec_file is not None or out is not None:
+                raise UsageError("--resume goes on with a run as it was begun; add --tensorboard at most")
+            job = _resumed(resume, view)
+        else:
+            job = _started(_spec(spec_file, changes), out or _new_folder_name(), view)
+        view.begin(job)
+        try:
+            _finish(job, view, tensorboard=tensorboard)
+        except (KeyboardInterrupt, CoterieError):
+            done = f"{len(job.rows)} of {job.spec.training.rounds} rounds"
+            view.say(f"Stopped after {done}; go on with: coterie run --resume {job.folder.path}")
+            raise
+    summary = job.summary()
+    with atomic_write(job.folder.summary) as file:
+        file.write(f"{json.dumps(summary, indent=2)}\n".encode())
+    if json_:
+        typer.echo(json.dumps(summary))
+    else:
+        _tell(job, summary)
+
+
+def _changes(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _scheme(scheme: str | None, privacy: int | None) -> str | None:
+    if privacy is None:
+        return scheme
+    if scheme is not None:
+        raise UsageError(f"--privacy {privacy} and --scheme {scheme} both name a scheme; give one of them")
+    if privacy < 1:
+        raise UsageError(f"--privacy is {privacy}: a batch needs at least one user")
+    return f"T{privacy}"
+
+
+def _spec(path: Path | None, changes: dict[str, Any]) -> Spec:
+    from coterie.experiment.spec import Spec
+
+    spec = Spec() if path is None else Spec.read(path)
+    check_seed(changes.get("seed", 0))
+    return spec.changed(changes)
+
+
+def _new_folder_name() -> Path:
+    return Path("runs") / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
+
+
+def _started(spec: Spec, out: Path, view: LiveView) -> Run:
+    from coterie.experiment.run import Run
+
+    with view.waiting("Preparing data, devices and batches"):
+        return Run.start(spec, out, view.fetching)
+
+
+def _resumed(folder: Path, view: LiveView) -> Run:
+    from coterie.experiment.run import Run
+
+    with view.waiting(f"Taking up {folder}"):
+        return Run.resume(folder, view.fetching)
+
+
+def _finish(job: Run, view: LiveView, *, tensorboard: bool) -> None:
+    """Run the rounds that are left, then write the report."""
+    from coterie.experiment.events import EventFiles
+    from coterie.report.run_folder import write_run_report
+
+    with ExitStack() as stack:
+        events = stack.enter_context(closing(EventFiles(job.folder.events, job.rows))) if tensorboard else None
+        for row in job.steps():
+            view.show(row)
+            if events is not None:
+                events.add(row)
+    with view.waiting("Writing the report"):
+        write_run_report(job.folder.path)
+
+
+def _tell(job: Run, summary: dict[str, Any]) -> None:
+    """Print what came out, for a person."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in _told(job, summary):
+        table.add_row(name, value)
+    console = Console()
+    console.print(table)
+    console.print(f"\nReport: {job.folder.report}", highlight=False, soft_wrap=True)
+
+
+def _told(job: Run, summary: dict[str, Any]) -> list[tuple[str, str]]:
+    level, privacy = summary["strong"], None if job.parts.plan is None else job.parts.plan.privacy
+    wanted = "" if privacy is None else f" (batches of at least {privacy})"
+    accuracy = summary["accuracy"]
+    return [
+        ("test accuracy", "not measured" if accuracy is None else f"{accuracy:.2%}"),
+        ("privacy level T", f"{'unknown: a round was cut off unsealed' if level is None else level}{wanted}"),
+        ("users per round C", f"{summary['cardinality']:.2f}"),
+        ("fairness gap F", f"{summary['fairness_gap']:.3f}"),
+        ("rounds", f"{summary['rounds']}, of which {summary['skipped']} without a result"),
+        ("batches lost mid-round", str(summary["lost_batches"])),
+        ("time", f"{summary['seconds']:.0f} s"),
+    ]

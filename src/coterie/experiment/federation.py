@@ -1,0 +1,53 @@
+"""The data of a run: loaded, spread over the users, and ready to train on."""
+
+from pathlib import Path
+
+import numpy as np
+
+from coterie.errors import UsageError
+from coterie.experiment.spec import Data
+from coterie.training.assignment import read_partition
+from coterie.training.data import DATASETS
+from coterie.training.dataset import Dataset
+from coterie.training.federation import Federation, federated
+from coterie.training.fetch import Progress, no_progress
+from coterie.training.own import read_folder
+from coterie.training.partition import Partition
+from coterie.training.published import load
+from coterie.training.spread import dirichlet, iid, shards, shards_and_shared
+
+SPREADS = ("iid", "shards", "shards-shared", "dirichlet")
+
+
+def federation_of(data: Data, rng: np.random.Generator, progress: Progress = no_progress) -> Federation:
+    """Return the users' data as a spec describes it; published files that are missing are fetched."""
+    if data.source in DATASETS:
+        dataset = load(DATASETS[data.source], data.folder, progress)
+        return federated(dataset, _partition(data, dataset, rng))
+    if Path(data.source).is_dir():
+        return read_folder(data.source)
+    raise UsageError(
+        f"there is no data set or folder {data.source!r}; give {', '.join(DATASETS)}, or a folder with a file "
+        "NAME.npz for each user, and test.npz"
+    )
+
+
+def _partition(data: Data, dataset: Dataset, rng: np.random.Generator) -> Partition:
+    labels = dataset.train.labels.numpy()
+    match data.partition:
+        case "iid":
+            return iid(len(labels), data.users, rng)
+        case "shards":
+            return shards(labels, data.users)
+        case "shards-shared":
+            return shards_and_shared(labels, data.users, data.shared, rng)
+        case "dirichlet":
+            return dirichlet(labels, data.users, data.concentration, rng)
+    if not Path(data.partition).is_file():
+        raise UsageError(
+            f"there is no partition {data.partition!r}; give {', '.join(SPREADS)}, or the file of an assignment"
+        )
+    partition = read_partition(data.partition)
+    if len(partition) != data.users:
+        raise UsageError(f"{data.partition} is for {len(partition)} users, not for {data.users}; set data.users")
+    return partition

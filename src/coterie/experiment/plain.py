@@ -1,0 +1,51 @@
+"""Plain aggregation: the cohort trains as one stack and its mean is taken in the open; for accuracy studies."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from coterie.coordinator import Gathered
+from coterie.errors import TooFewUsers
+from coterie.experiment.parts import Parts
+from coterie.values import BatchPlan, Cohort, IntArray
+
+
+@dataclass
+class PlainAggregation:
+    """One step's round without cryptography, over the users that a sealed (or an unsealed) one would have.
+
+    Sealed, a batch that lost a member is left out; otherwise whoever is left is added up.
+    """
+
+    parts: Parts
+    parameters: Tensor
+    step: int
+    losses: dict[int, float]
+    """Filled with the users' training losses."""
+    name = "plain"
+    sealed = False
+    terms = b""
+
+    def ready(self, plan: BatchPlan | None) -> None:
+        """Everybody can be asked."""
+        del plan
+
+    def gather(self, round_: int, cohort: Cohort) -> Gathered:
+        """Train whoever is not lost, and take the mean."""
+        del round_
+        users, broken = self._left(cohort)
+        if len(users) == 0:
+            raise TooFewUsers("no user of the cohort was left, or no whole batch")
+        mean = self.parts.trainer.mean(self.parameters, users, self.step)
+        self.losses.update(zip(users.tolist(), mean.losses.tolist(), strict=True))
+        return Gathered((users,), mean.vector.cpu().numpy().astype(np.float64), broken)
+
+    def _left(self, cohort: Cohort) -> tuple[IntArray, dict[int, str]]:
+        """Return the users whose updates arrive and count, and the batches that were lost."""
+        lost, plan = self.parts.world.lost(self.step), self.parts.plan
+        if plan is None or not self.parts.spec.aggregation.sealed:
+            return cohort.users[~lost[cohort.users]], {}
+        whole = np.array([not lost[plan.batch(batch)].any() for batch in cohort.batches], dtype=np.bool_)
+        broken = dict.fromkeys(cohort.batches[~whole].tolist(), "a member was lost")
+        return plan.users_of(cohort.batches[whole]), broken

@@ -1,0 +1,125 @@
+"""The users of a run with their real cryptography: a device each, on the disk, that trains, seals and answers."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from coterie.coordinator import Aggregation
+from coterie.coordinator.secure import Moment, SealedAggregation, UnsealedAggregation, found_batches
+from coterie.coordinator.simulated import Contribution, Fate, SimulatedUsers
+from coterie.device import DeviceFile
+from coterie.errors import UsageError
+from coterie.experiment.parts import Parts
+from coterie.files import writing
+from coterie.ledger import Ledger
+from coterie.secagg import (
+    Client,
+    DeviceConfiguration,
+    IdentityKey,
+    Membership,
+    SealedClient,
+    Task,
+    Terms,
+    UnsealedClient,
+)
+
+SCOPE = "experiment"
+UPLOAD = {"open": 0, "secagg": 2, "secagg+": 2}
+"""The phase in which a user's vector is on its way."""
+
+
+class SimulatedFederation:
+    """Users with a device each, in a folder, whose keys the ledger knows."""
+
+    def __init__(self, folder: Path, ledger: Ledger, parts: Parts, losses: dict[int, float]) -> None:
+        """`losses` is filled with the training losses of the users that train."""
+        self._ledger, self._spec, self._world, self._trainer = ledger, parts.spec, parts.world, parts.trainer
+        self._losses = losses
+        self._inner = self._spec.aggregation.protocol
+        self._privacy = 2 if ledger.plan is None else ledger.plan.privacy
+        self._number = {name: user for user, name in enumerate(ledger.names)}
+        devices = {name: DeviceFile.open(_file(folder, user)) for name, user in self._number.items()}
+        self._clients = {name: self._client(name, device) for name, device in devices.items()}
+
+    def _client(self, name: str, device: DeviceFile) -> Client:
+        identity = IdentityKey.from_bytes(device.identity)
+        configuration = DeviceConfiguration(
+            scopes=frozenset({SCOPE}), least_privacy=self._privacy, inner=frozenset({self._inner})
+        )
+        if self._spec.aggregation.sealed:
+            return SealedClient(Membership(name, identity, configuration, self._is_real, device))
+        return UnsealedClient(name, identity, configuration, self._is_real)
+
+    def _is_real(self, user: str, identity: bytes) -> bool:
+        return user in self._number and self._ledger.key_of(self._number[user]) == identity
+
+    def found(self) -> None:
+        """Form the batches that have no charter yet."""
+        failed = found_batches(self._ledger, self._transport(0), SCOPE, self._inner)
+        if failed:
+            batch, reason = next(iter(failed.items()))
+            raise UsageError(f"batch {batch} could not be formed: {reason}")
+
+    def aggregation(self, parameters: torch.Tensor, step: int) -> Aggregation:
+        """Return the round of one step, over the model that it starts from."""
+        transport, terms = self._transport(step), self._terms(parameters, step)
+        if self._spec.aggregation.sealed:
+            return SealedAggregation(self._ledger, transport, terms, self._inner)
+        return UnsealedAggregation(self._ledger, transport, terms, SCOPE, self._inner)
+
+    def _terms(self, parameters: torch.Tensor, step: int) -> Terms:
+        spec, plan = self._spec, self._ledger.plan
+        spare = 0 if plan is None else spec.selection.spare * int(plan.sizes.max())
+        configuration = {"step": step, "training": spec.tables()["training"]}
+        return Terms(
+            model=parameters.cpu().numpy().tobytes(),
+            configuration=json.dumps(configuration, sort_keys=True).encode(),
+            dimension=len(parameters),
+            clip=spec.aggregation.clip,
+            cohort=spec.selection.per_round + spare,
+            weight_cap=spec.aggregation.weight_cap if spec.training.weighting == "examples" else 1,
+            min_included=1 if self._inner == "open" else 2 * self._privacy if spec.aggregation.sealed else 2,
+        )
+
+    def _transport(self, step: int) -> SimulatedUsers:
+        lost, at = self._world.lost(step), self._world.lost_at(step, UPLOAD[self._inner] + 1)
+
+        def fate(user: str, moment: Moment, way: str) -> Fate:
+            number = self._number[user]
+            gone = moment.round is not None and lost[number] and moment.phase >= at[number]
+            # Lost before the message comes, or after it came: both happen, by the parity of the user and the step.
+            before = moment.phase > at[number] or (number + step) % 2 == 0
+            return Fate.LOST if gone and (before or way == "from") else Fate.ARRIVES
+
+        def train(tasks: Mapping[str, Task]) -> dict[str, Contribution]:
+            model = next(iter(tasks.values())).terms.model
+            parameters = torch.frombuffer(bytearray(model), dtype=torch.float32)
+            users = np.array([self._number[user] for user in tasks])
+            updates = self._trainer.updates(parameters, users, step)
+            self._losses.update(zip(users.tolist(), updates.losses.tolist(), strict=True))
+            vectors = updates.vectors.cpu().numpy()
+            weights = updates.weights.tolist()
+            return {user: Contribution(vectors[row], weights[row]) for row, user in enumerate(tasks)}
+
+        return SimulatedUsers(
+            self._clients, train, lambda user: self._world.rounding(step, self._number[user]), fate
+        )
+
+
+def make_devices(folder: Path, users: int) -> list[bytes]:
+    """Make a device for every user; return their public identity keys."""
+    with writing(folder):
+        folder.mkdir()
+    keys = []
+    for user in range(users):
+        identity = IdentityKey.generate()
+        DeviceFile.create(_file(folder, user), identity.to_bytes()).close()
+        keys.append(identity.public)
+    return keys
+
+
+def _file(folder: Path, user: int) -> Path:
+    return folder / f"{user:06d}.sqlite"

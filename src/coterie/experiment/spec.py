@@ -1,0 +1,199 @@
+"""The spec of a run: everything that decides its result, in one frozen value, from TOML or from options."""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from coterie.errors import UsageError
+from coterie.files import reading
+from coterie.theory import check_count, check_parameters, check_probabilities, check_probability
+
+Spread = Literal["iid", "shards", "shards-shared", "dirichlet"]
+Inner = Literal["plain", "open", "secagg", "secagg+"]
+Weighting = Literal["equal", "examples"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What the users hold."""
+
+    source: str = "mnist-small"
+    """mnist-small (shipped), mnist, cifar10, cifar100, or a folder with a file per user."""
+    folder: str = "data"
+    """Where the files of mnist, cifar10 and cifar100 are, or are fetched to."""
+    users: int = 100
+    """N; a folder with a file per user decides it itself."""
+    partition: str = "iid"
+    """iid, shards, shards-shared, dirichlet, or the file of a saved assignment."""
+    shared: int = 20
+    """shards-shared: examples of each class that everybody holds."""
+    concentration: float = 0.5
+    """dirichlet: κ; small values give each user few labels."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Who takes part."""
+
+    scheme: str = "T4"
+    """T4 (batches of 4, or any T), random, weighted, partition, bernoulli, T4-text, T4-uniform, T4-sorted."""
+    plan: str = ""
+    """A plan's file, as `coterie plan` wrote it, in place of a scheme."""
+    per_round: int = 20
+    """K."""
+    spare: int = 0
+    """Batches that are asked beyond K, in case some are lost."""
+    dropout: tuple[float, ...] = (0.1, 0.2, 0.3)
+    """Probabilities to be away, from which each user's is drawn."""
+    lost: float = 0.005
+    """Probability that a user is lost between being asked and having answered."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the users train, and how."""
+
+    model: str = "small-cnn"
+    rounds: int = 60
+    epochs: int = 1
+    minibatch: int = 20
+    learning_rate: float = 0.1
+    schedule: tuple[tuple[int, float], ...] = ()
+    """Rounds and factors of the learning rate: [[400, 0.4], [800, 0.4]]."""
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    shuffled: bool = True
+    dropout: bool = True
+    weighting: Weighting = "equal"
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda."""
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How the updates are added up."""
+
+    protocol: Inner = "secagg+"
+    """plain adds them up in the open, as fast as can be; the others run the users' cryptography."""
+    sealed: bool = True
+    """Whether batches are sealed. Only the protocols secagg and secagg+ run unsealed, for comparison."""
+    clip: float = 0.5
+    """Values of an update beyond this are cut off before they are quantised."""
+    weight_cap: int = 1
+    """The largest weight of a user; with weighting = "examples" at least the most examples that a user has."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A run, wholly: the same spec gives the same model, bit for bit on a CPU.
+
+    >>> spec = Spec().changed({"training.rounds": 5, "selection.scheme": "T2"})
+    >>> spec.training.rounds, spec.selection.scheme
+    (5, 'T2')
+    >>> Spec.from_tables({"training": {"round": 5}})
+    Traceback (most recent call last):
+    coterie.errors.UsageError: there is no training.round in a spec; did you mean training.rounds?
+    """
+
+    seed: int = 0
+    evaluate_every: int = 1
+    """Rounds between two measurements on the test set; the last round is always measured."""
+    keep_aggregates: bool = False
+    """Whether every round's mean update is kept, for attacks to be tried on it."""
+    data: Data = field(default_factory=Data)
+    selection: Selection = field(default_factory=Selection)
+    training: Training = field(default_factory=Training)
+    aggregation: Aggregation = field(default_factory=Aggregation)
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UsageError(f"the seed is {self.seed}: give a whole number from 0 up")
+        check_count(self.evaluate_every, "evaluate_every")
+        check_parameters(self.data.users, self.selection.per_round)
+        check_count(self.training.rounds, "the number of rounds")
+        check_count(self.selection.spare, "the number of spare batches", least=0)
+        check_probabilities(self.selection.dropout, "dropout")
+        check_probability(self.selection.lost, "the probability to be lost mid-round")
+        check_count(self.aggregation.weight_cap, "weight_cap")
+        if not 0 < self.aggregation.clip < float("inf"):
+            raise UsageError(f"clip is {self.aggregation.clip}; give a number above 0")
+        if self.aggregation.protocol == "open" and not self.aggregation.sealed:
+            raise UsageError("the protocol open has no privacy but its seal; leave sealed on, or take plain")
+
+    @classmethod
+    def read(cls, path: Path) -> "Spec":
+        """Read a spec from a TOML file; what it does not say has its default."""
+        with reading(path):
+            text = path.read_bytes()
+        try:
+            tables = tomllib.loads(text.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path} is not TOML: {error}") from None
+        return cls.from_tables(tables, str(path))
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Any], where: str = "") -> "Spec":
+        """Return the spec of nested tables; an unknown key or a value of the wrong kind is refused."""
+        try:
+            return _built(cls, tables, "")
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}" if where else str(error)) from None
+
+    def tables(self) -> dict[str, Any]:
+        """Return the spec as nested tables, which `from_tables` takes."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+    def changed(self, changes: Mapping[str, Any]) -> "Spec":
+        """Return the spec with other values at dotted names such as `training.rounds`."""
+        tables = self.tables()
+        for name, value in changes.items():
+            *parents, last = name.split(".")
+            table = tables
+            for parent in parents:
+                table = table[parent]
+            table[last] = value
+        return Spec.from_tables(tables)
+
+
+T = TypeVar("T")
+
+
+def _built(kind: type[T], table: Any, path: str) -> T:  # noqa: ANN401 - TOML can hold anything
+    """Return a dataclass from a table."""
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{path.rstrip('.')} is {table!r}; it must be a table")
+    hints = get_type_hints(kind)
+    for key in table:
+        if key not in hints:
+            near = difflib.get_close_matches(key, hints, n=1)
+            hint = f"did you mean {path}{near[0]}?" if near else f"known are {', '.join(hints)}"
+            raise UsageError(f"there is no {path}{key} in a spec; {hint}")
+    return kind(**{key: _value(hints[key], value, f"{path}{key}") for key, value in table.items()})
+
+
+def _value(hint: Any, value: Any, name: str) -> Any:  # noqa: ANN401
+    """Return a value of the kind that a field has; refuse others."""
+    if is_dataclass(hint):
+        return _built(hint, value, f"{name}.")  # type: ignore[arg-type]
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        if value not in inside:
+            raise UsageError(f"{name} is {value!r}; give one of {', '.join(inside)}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise UsageError(f"{name} is {value!r}; give a list")
+        kinds = [inside[0]] * len(value) if inside[-1] is Ellipsis else list(inside)
+        if len(kinds) != len(value):
+            raise UsageError(f"{name} has {len(value)} values; give {len(kinds)}")
+        return tuple(_value(kind, part, name) for kind, part in zip(kinds, value, strict=True))
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        words = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+        raise UsageError(f"{name} is {value!r}; give {words[hint]}")
+    return value

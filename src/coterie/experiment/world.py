@@ -1,0 +1,44 @@
+"""What happens around a run: who is away, and who is lost in the middle of a round; all of it from the seed."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from coterie.selection import AvailabilityModel, IndependentDropout, draw_dropout
+from coterie.values import BoolArray, FloatArray, IntArray
+
+# Each purpose draws from a generator of its own: none disturbs another.
+_DROPOUT, _ONLINE, _LOST, _WHEN, _ROUNDING, _SPREAD = range(6)
+
+
+class World:
+    """The users' fates: a function of the seed and the step, so that a resumed run meets the same ones."""
+
+    def __init__(self, seed: int, users: int, dropout: tuple[float, ...], lost: float) -> None:
+        self._seed, self._users, self._lost = seed, users, lost
+        self.dropout: FloatArray = draw_dropout(dropout, users, self._rng(_DROPOUT))
+
+    def available(self, start: int) -> Iterator[BoolArray]:
+        """Yield who is available in the steps from `start` on."""
+        model: AvailabilityModel = IndependentDropout(self.dropout)
+        return islice(model.rounds(self._rng(_ONLINE)), start, None)
+
+    def lost(self, step: int) -> BoolArray:
+        """Return who is lost between being asked in this step and having sent its vector."""
+        return self._rng(_LOST, step).random(self._users) < self._lost
+
+    def lost_at(self, step: int, phases: int) -> IntArray:
+        """Return the phase at which each user is lost, if it is; the last one is that of its vector."""
+        return self._rng(_WHEN, step).integers(phases, size=self._users)
+
+    def rounding(self, step: int, user: int) -> np.random.Generator:
+        """Return the generator with which a user rounds its update in a step."""
+        return self._rng(_ROUNDING, step, user)
+
+    def spread(self) -> np.random.Generator:
+        """Return the generator with which data is spread over the users."""
+        return self._rng(_SPREAD)
+
+    def _rng(self, *purpose: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, *purpose])

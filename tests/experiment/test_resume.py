@@ -1,0 +1,233 @@
+"""Resume equality: wherever a run is cut off, it ends at the same model, with every step in its record once."""
+
+import multiprocessing
+import random
+import shutil
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from coterie import UsageError
+from coterie.experiment.folder import RunFolder
+from coterie.experiment.record import RecordFile, read_record
+from coterie.experiment.run import Run
+from coterie.ledger import Ledger, State
+from coterie.ledger.verify import verify
+from experiment.tiny import PRIVACY, PROTOCOLS, ROUNDS, finished, tiny_spec, told, write_spec
+
+
+class Crash(BaseException):
+    """The process dies here: nobody catches it."""
+
+
+def before(method, real):
+    """Die before a method did anything."""
+    del method, real
+    raise Crash
+
+
+def after(method, real):
+    """Die when a method has done its work."""
+    method(*real[0], **real[1])
+    raise Crash
+
+
+BOUNDARIES = [
+    (Ledger, "open_round", before),
+    (Ledger, "open_round", after),
+    (RunFolder, "set_aside", before),
+    (RunFolder, "set_aside", after),
+    (Ledger, "commit_round", after),
+    (RunFolder, "keep_aggregate", after),
+    (RunFolder, "save", before),
+    (RunFolder, "save", after),
+    (RecordFile, "add", after),
+    (Ledger, "checkpoint", after),
+]
+INSIDE = {("open_round", "after"), ("set_aside", "before"), ("set_aside", "after")}
+"""The boundaries at which the round is open: it ends unfinished, and is tried again."""
+
+
+@pytest.fixture(scope="module")
+def whole(data, new_folder):
+    """The uninterrupted run of every protocol."""
+    return {
+        protocol: finished(tiny_spec(data, protocol, keep_aggregates=True), new_folder()) for protocol in PROTOCOLS
+    }
+
+
+def dying(monkeypatch, where, name, how, calls):
+    """Let one call of a method, counted from 1, be the last thing that happens."""
+    method, count = getattr(where, name), iter(range(1, 1_000_000))
+
+    def replaced(*arguments, **named):
+        if next(count) == calls:
+            return how(method, (arguments, named))
+        return method(*arguments, **named)
+
+    monkeypatch.setattr(where, name, replaced)
+
+
+def ended(run):
+    """Go to the end, or to the crash."""
+    try:
+        for _ in run.steps():
+            pass
+    except Crash:
+        return False
+    return True
+
+
+def check_same(folder, run, cut_off):
+    """The folder's run is the uninterrupted one: its model's bits, its rows, its measures; its ledger is sound.
+
+    `cut_off` rounds died open. Sealed, they count as the worst that can have been, which is still T; of a plain
+    one nobody knows what was learned.
+    """
+    again = Run.resume(folder)
+    assert again.done
+    assert torch.equal(again.parameters, run.parameters)
+    assert told(again.rows) == told(run.rows)
+    assert told(read_record(again.folder.record.path).rows) == told(run.rows)
+    assert again.measures.now == run.measures.now
+    assert again.measures.participation.tolist() == run.measures.participation.tolist()
+    assert verify(again.folder.ledger).sound
+    states = [each.state for each in again.ledger.rounds()]
+    assert states.count(State.UNFINISHED) == cut_off
+    assert again.rows[-1].strong == run.rows[-1].strong
+    assert again.level() == (None if run.spec.aggregation.protocol == "plain" and cut_off else PRIVACY)
+    assert not list(folder.glob("pending*"))
+    assert not list(folder.rglob(".coterie-*"))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("boundary", BOUNDARIES, ids=lambda where: f"{where[2].__name__} {where[1]}")
+def test_a_crash_at_any_boundary_changes_nothing(new_folder, whole, monkeypatch, protocol, boundary):
+    """Die there in the first round, again when it is tried anew or in the next one, then run to the end."""
+    where, name, how = boundary
+    folder = new_folder()
+    run = Run.start(whole[protocol].spec, folder)
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            dying(patched, where, name, how, calls=1)
+            assert not ended(run)
+        run = Run.resume(folder)
+    assert ended(run)
+    check_same(folder, whole[protocol], cut_off=2 if (name, how.__name__) in INSIDE else 0)
+    kept = {path.name: np.load(path)["mean"] for path in run.folder.aggregates.iterdir()}
+    right = {path.name: np.load(path)["mean"] for path in whole[protocol].folder.aggregates.iterdir()}
+    assert kept.keys() == right.keys()
+    assert all(np.array_equal(kept[name], right[name]) for name in right)
+
+
+def test_a_crash_while_the_cut_off_step_is_finished_changes_nothing(data, new_folder, whole, monkeypatch):
+    """`resume` itself can die: after the commit, in the middle of catching up, and once more."""
+    folder = new_folder()
+    run = Run.start(tiny_spec(data, "plain"), folder)
+    with monkeypatch.context() as patched:
+        dying(patched, Ledger, "commit_round", after, calls=2)
+        assert not ended(run)
+    for where, name, how in [(RunFolder, "save", before), (RunFolder, "save", after), (RecordFile, "add", before)]:
+        with monkeypatch.context() as patched:
+            dying(patched, where, name, how, calls=1)
+            with pytest.raises(Crash):
+                Run.resume(folder)
+    assert ended(Run.resume(folder))
+    check_same(folder, whole["plain"], cut_off=0)
+
+
+LOADED = [
+    "coterie.cli.live", "coterie.experiment.run", "coterie.experiment.secure", "coterie.report.run_folder",
+    "matplotlib.figure", "plotly.graph_objects", "torch._inductor.config",
+]  # fmt: skip
+"""What the command needs is loaded once: it shall die in its rounds, and not in its imports."""
+
+
+def command(*arguments):
+    """Be the command `coterie` with these arguments."""
+    sys.argv = ["coterie", *arguments]
+    from coterie.cli import main
+
+    main()
+
+
+def wait_for_progress(process, record, size):
+    """Wait until a record is longer than it was."""
+    while process.is_alive() and not (record.exists() and record.stat().st_size > size):
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_process_that_is_killed_again_and_again_ends_at_the_same_model(new_folder, whole, protocol, request):
+    """`coterie run`, a real process, gets SIGKILL at random instants; --resume goes on, to the same end."""
+    folder = new_folder()
+    file = write_spec(whole[protocol].spec, folder.with_name("spec.toml"))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    chance = random.Random(protocol)
+    killed, kills = 0, request.config.getoption("--kills") // 2
+    while True:
+        started = (folder / "record.jsonl").exists()
+        if not started:
+            shutil.rmtree(folder, ignore_errors=True)
+        arguments = ("--resume", str(folder)) if started else (str(file), "--out", str(folder))
+        process = context.Process(target=command, args=("run", *arguments))
+        size = (folder / "record.jsonl").stat().st_size if started else 0
+        process.start()
+        if killed == kills:
+            process.join()
+            assert process.exitcode == 0
+            break
+        if chance.random() < 0.7:  # otherwise the kill may come before the process did anything
+            wait_for_progress(process, folder / "record.jsonl", size)
+        process.join(chance.uniform(0.0, 0.2))
+        process.kill()
+        process.join()
+        killed += 1
+    with Ledger.open(folder, read_only=True) as ledger:
+        cut_off = [each.state for each in ledger.rounds()].count(State.UNFINISHED)
+    check_same(folder, whole[protocol], cut_off)
+    assert (folder / "report.html").exists()
+
+
+def test_a_folder_whose_files_do_not_fit_together_is_refused(data, new_folder, whole):
+    """A damaged checkpoint, none, or an older one: refused, and nothing is changed by that."""
+    folder = new_folder()
+    finished(tiny_spec(data, "plain"), folder)
+    newest = folder / "checkpoints" / f"{ROUNDS:06d}.npz"
+    sound = newest.read_bytes()
+    newest.write_bytes(sound[:-100])
+    with pytest.raises(UsageError, match=r"000004\.npz is damaged"):
+        Run.resume(folder)
+    newest.unlink()
+    with pytest.raises(UsageError, match="does not fit together: its ledger has 4 rounds"):
+        Run.resume(folder)
+    shutil.copy(newest.with_name("000000.npz"), newest.with_name("000003.npz"))
+    with pytest.raises(UsageError, match="does not fit together"):
+        Run.resume(folder)
+    newest.write_bytes(sound)
+    assert torch.equal(Run.resume(folder).parameters, whole["plain"].parameters)
+
+
+def test_a_result_that_was_removed_is_missed(data, new_folder, monkeypatch):
+    """A committed round without its checkpoint needs what was set aside; if that is gone, the round is named."""
+    folder = new_folder()
+    run = Run.start(tiny_spec(data, "plain"), folder)
+    with monkeypatch.context() as patched:
+        dying(patched, Ledger, "commit_round", after, calls=1)
+        assert not ended(run)
+    (folder / "pending.npz").unlink()
+    with pytest.raises(UsageError, match="lacks the result of round 0"):
+        Run.resume(folder)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    """Neither an empty folder nor one whose run never began can be resumed."""
+    with pytest.raises(UsageError, match=r"is not the folder of a run: it has no record\.jsonl"):
+        Run.resume(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UsageError, match="was stopped before its first round; start it anew"):
+        Run.resume(tmp_path)
