@@ -52,14 +52,14 @@ def participation(
     column_starts = _cuts(log.rounds, most_columns)
     row_of = np.empty(log.users, dtype=np.int64)
     row_of[order] = np.repeat(np.arange(len(row_starts) - 1), np.diff(row_starts))
-    column_of = np.repeat(np.arange(len(column_starts) - 1), np.diff(column_starts))
 
     # A user counts once for a round, however many learned sets of the round it is in.
     rounds = np.repeat(log.set_rounds - log.first, np.diff(log.starts))
     seen = np.unique(rounds * log.users + log.members)
     rounds, users = np.divmod(seen, max(log.users, 1))
     sizes = np.outer(np.diff(row_starts), np.diff(column_starts))
-    cells = row_of[users] * sizes.shape[1] + column_of[rounds]
+    columns = np.searchsorted(column_starts, rounds, side="right") - 1
+    cells = row_of[users] * sizes.shape[1] + columns
     counts = np.bincount(cells, minlength=sizes.size).reshape(sizes.shape)
     times = np.bincount(users, minlength=log.users)
     return Participation(counts / sizes, order, row_starts, column_starts, times)
