@@ -9,8 +9,8 @@ import pytest
 
 from experiment.tiny import ROUNDS, tiny_spec, write_spec
 
-SIZES = {"plain": [60, 200, 440], "open": [950], "secagg+": [950]}
-"""In KiB: at the start, as a result is set aside, at a checkpoint; in the middle of devices, in the ledger."""
+SIZES = {"plain": [60, 200, 440], "open": [950]}
+"""In KiB: at the start, as a result is set aside, at a checkpoint; in the middle of the devices."""
 
 
 def on_a_small_disk(folder, *command):

@@ -1,6 +1,10 @@
 """A run that takes a second: 12 users with 20 real images each, a batch lost, a round skipped, in four rounds."""
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
@@ -13,6 +17,20 @@ PRIVACY = 2
 SEED = 28
 """In the second round a user is lost as it sends its vector; in the third too few users are available."""
 OUTCOMES = ["committed", "committed", "skipped", "committed"]
+MEMORY = Path("/dev/shm")  # noqa: S108 - every folder in it has a name of its own
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """The tiny run's data, a file per user."""
+    return write_data(tmp_path_factory.mktemp("federation") / "data")
+
+
+@pytest.fixture(scope="module")
+def new_folder():
+    """Give paths for new folders, in memory where the system offers it: a run writes much, and a disk is slow."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base:
+        yield lambda: Path(tempfile.mkdtemp(dir=base)) / "run"
 
 
 def write_data(folder, users=12, examples=20):
