@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: help run test lint bench docs clean
 
 help:
-	@echo "make run    plan a federation, simulate it, and seal a round, on embedded examples; results in out/"
+	@echo "make run    train a model over 100 users who never show their updates; results and a report in out/"
 	@echo "make test   all tests, doctests and documentation examples"
 	@echo "make lint   ruff, mypy --strict, import layers"
 	@echo "make bench  the numbers of benchmarks/, written to benchmarks/results"
@@ -24,14 +24,11 @@ help:
 	@touch $@
 
 run: .venv/installed
-	@rm -rf out && mkdir out
-	$(BIN)/coterie plan --users 120 --per-round 12 --dropout 0.1,0.2,0.3,0.4,0.5 --churn 0.1 --out out/plan.json --plot out/trade-off.png
-	@echo
-	$(BIN)/coterie simulate --users 120 --per-round 12 --dropout 0.1,0.2,0.3,0.4,0.5 --plan out/plan.json --lost 0.01 --trials 20 --out out/measures
-	@echo
-	$(BIN)/python examples/seal_vectors.py
+	@rm -rf out
+	$(BIN)/coterie run --out out
 
 test: .venv/installed
+	@sh tests/packages.sh
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: .venv/installed

@@ -10,31 +10,33 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from measure import extra_megabytes
 
-from coterie.secagg import DeviceConfiguration, OpenClient, OpenRound, Terms, found_batch, simulated_client
+from coterie.secagg import DeviceConfiguration, OpenRound, SealedClient, Terms, found_batch, simulated_client
 from coterie.secagg.prg import quantise_into
 from coterie.secagg.ring import RING_32
 
 PARAMETERS, PRIVACY, PIECE = 1_663_370, 6, 1 << 16
-DEVICE = DeviceConfiguration(scopes={"bench"}, least_privacy=PRIVACY)
+DEVICE = DeviceConfiguration(scopes={"bench"}, least_privacy=PRIVACY, inner={"open"})
 MEGABYTES = 4 * PARAMETERS / 1e6
 
 
-def batches(users: int) -> tuple[list[Any], dict[str, OpenClient]]:
+def batches(users: int) -> tuple[list[Any], dict[str, SealedClient]]:
     """Found batches of six."""
     clients = {f"user-{number}": simulated_client(f"user-{number}", DEVICE) for number in range(users)}
     names = list(clients)
     groups = [names[start : start + PRIVACY] for start in range(0, users - PRIVACY + 1, PRIVACY)]
-    return [found_batch("bench", PRIVACY, [clients[name] for name in group]) for group in groups], clients
+    return [
+        found_batch("bench", PRIVACY, [clients[name] for name in group], inner="open") for group in groups
+    ], clients
 
 
 def sealed_round(
-    charters: list[Any], clients: dict[str, OpenClient], round_: int, vectors: list[Any], threads: int = 1
+    charters: list[Any], clients: dict[str, SealedClient], round_: int, vectors: list[Any], threads: int = 1
 ) -> dict[str, float]:
     """Run one round; return the median client's seconds, the server's, and the bytes of one upload."""
     terms = Terms(b"model", b"", len(vectors[0]), 1.0, cohort=max(len(clients), 2))
     start = time.perf_counter()
     server = OpenRound(charters, round_, terms)
-    calls = server.calls()
+    calls = server.start()
     served = time.perf_counter() - start
     spent, size = [], 0
     for vector, (user, call) in zip(vectors, calls.items(), strict=False):
@@ -102,7 +104,7 @@ def beside_flower(users: int, rng: np.random.Generator) -> dict[str, float]:
     client, server = median(ours, "client_s"), median(ours, "server_s")
     first = next(iter(clients.values()))
     terms = Terms(b"model", b"", PARAMETERS, 1.0, cohort=users)
-    call = OpenRound(charters, 100, terms).calls()[first.user]
+    call = OpenRound(charters, 100, terms).start()[first.user]
     task = first.receive(call)
     return {
         "client_s": client,

@@ -1,30 +1,30 @@
-"""Twelve users in batches of four add up vectors that nobody else ever sees; one user is lost on the way."""
+"""Sixteen users in batches of four add up vectors that nobody else ever sees; one user is lost on the way."""
 
 import numpy as np
 
-from coterie.secagg import DeviceConfiguration, Terms, found_batch, run_open_round, simulated_client
+from coterie.secagg import DeviceConfiguration, Terms, found_batch, run_round, sealed_round, simulated_client
 
 rng = np.random.default_rng(0)
 device = DeviceConfiguration(scopes={"demo"}, least_privacy=4)
-users = {f"user-{number}": simulated_client(f"user-{number}", device) for number in range(12)}
+users = {f"user-{number:02}": simulated_client(f"user-{number:02}", device) for number in range(16)}
 names = list(users)
 
 # Every batch founds itself: fresh keys, one charter, signed by all of its members.
-charters = [found_batch("demo", 4, [users[name] for name in names[i : i + 4]]) for i in (0, 4, 8)]
+charters = [found_batch("demo", 4, [users[name] for name in names[i : i + 4]]) for i in range(0, 16, 4)]
 
-# A round: the server sends terms, users seal their updates, user-5 is lost on the way.
+# A round: the server sends terms, users train and seal, and SecAgg+ adds up; user-05 is lost before its upload.
+UPLOAD = 2  # of the phases 0 to 4
 updates = {name: rng.normal(0, 0.1, 1000).astype(np.float32) for name in users}
-terms = Terms(model=b"model v1", configuration=b"lr=0.1", dimension=1000, clip=1.0, cohort=12)
-result = run_open_round(
-    charters,
+terms = Terms(model=b"model v1", configuration=b"lr=0.1", dimension=1000, clip=1.0, cohort=16, min_included=8)
+result = run_round(
+    sealed_round(charters, round_=0, terms=terms),
     users,
-    round_=0,
-    terms=terms,
     train=lambda user, task: updates[user],
-    loses=lambda user, way: user == "user-5",
+    loses=lambda user, phase, way: user == "user-05" and phase >= UPLOAD,
 )
 
-print("complete batches:", [batch.users for batch in result.batches])
+(learned,) = result.learned
+print("in the sum:", ", ".join(learned.users))
 print("left out:", list(result.lost.values()))
-whole = sum(updates[name] for batch in result.batches for name in batch.users)
-print("largest error of the sum:", float(np.abs(result.sum.values - whole).max()))
+whole = sum(updates[name] for name in learned.users)
+print("largest error of the sum:", float(np.abs(learned.sum.values - whole).max()))

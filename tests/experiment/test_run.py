@@ -165,3 +165,14 @@ def test_what_is_measured_less_often_is_not_in_the_rows_between(data, new_folder
     run = finished(tiny_spec(data, "plain", evaluate_every=3), new_folder())
     assert [row.accuracy is not None for row in run.rows] == [False, False, True, True]
     assert json.loads(json.dumps(run.summary()))["accuracy"] == run.rows[-1].accuracy
+
+
+def test_two_processes_never_run_one_folder(data, new_folder):
+    """A run whose ledger another process has moved on stops before it asks anybody."""
+    folder = new_folder()
+    first = Run.start(tiny_spec(data, "plain"), folder)
+    second = Run.resume(folder)
+    next(first.steps())
+    with pytest.raises(UsageError, match="at step 1, not at 0: another process goes on with it"):
+        next(second.steps())
+    assert len(first.ledger.log()) == 1

@@ -13,12 +13,13 @@ from coterie.secagg import (
     Member,
     Membership,
     MemoryStore,
-    OpenClient,
     OpenRound,
+    SealedClient,
     SealKey,
     TrustServerForIdentities,
 )
 from coterie.secagg.encoding import enc
+from coterie.secagg.keys import MaskKey, ShareKey
 from coterie.secagg.messages import (
     Draft,
     Founding,
@@ -33,9 +34,24 @@ from secagg.batches import DIMENSION, SCOPE, configuration, terms
 UPDATE = np.full(DIMENSION, 0.25, dtype=np.float32)
 
 
+def frozen(value):
+    """A value that compares with a later one, whatever it is."""
+    match value:
+        case np.ndarray():
+            return value.tobytes()
+        case memoryview():
+            return bytes(value)
+        case dict():
+            return {key: frozen(held) for key, held in value.items()}
+        case SealKey() | MaskKey() | ShareKey():
+            return value.to_bytes()
+    return value
+
+
 def state(client):
-    """All that a client remembers: its device's records, and the calls that are open in memory."""
-    return dict(client.membership.store.records), dict(client._tasks)  # noqa: SLF001 - no caller needs to see them
+    """All that a client remembers: its device's records, and the calls and rounds that are open in memory."""
+    rounds = {scope: frozen(vars(participant)) for scope, participant in client._rounds.items()}  # noqa: SLF001
+    return dict(client.membership.store.records), dict(client._tasks), rounds  # noqa: SLF001
 
 
 def refused(client, data, reason):
@@ -55,7 +71,7 @@ def packed(message, tail=b""):
 
 def call(charter, round_=0, changes=None, **conditions):
     """A call to a round of a charter, as bytes; `changes` go into its fields unchecked, as a server's would."""
-    message = OpenRound([charter], round_, terms(**conditions)).calls()[charter.members[0].user]
+    message = OpenRound([charter], round_, terms(**conditions)).start()[charter.members[0].user]
     return encode(msgspec.structs.replace(decode_from_server(message), **(changes or {})))
 
 
@@ -68,7 +84,7 @@ def changed(charter, user, **fields):
 def raw_charter(charter, members):
     """A charter's encoding with these lines for its members, in this order."""
     lines = [enc(member.user, member.identity, member.seal, member.predecessor) for member in members]
-    rules = (charter.scope, charter.privacy, charter.modulus, charter.inner)
+    rules = (charter.scope, charter.privacy, charter.modulus, charter.inner, charter.first)
     return enc("coterie/sealed", 1, *rules, len(lines), *lines)
 
 
@@ -80,8 +96,10 @@ class Enrolling:
         self.guests = {}
         self.identity = IdentityKey.generate()
         verify = verify_member or TrustServerForIdentities()
-        self.client = OpenClient(Membership("me", self.identity, configuration(**changes), verify, MemoryStore()))
-        self.sealed_under = b""
+        self.client = SealedClient(
+            Membership("me", self.identity, configuration(**changes), verify, MemoryStore())
+        )
+        self.sealed_under, self.sealed_round = b"", -1
         self.enrol()
 
     def enrol(self):
@@ -110,6 +128,7 @@ class Enrolling:
             "modulus": 2**32,
             "inner": "open",
             "members": (mine, *others, *newcomers),
+            "first": self.sealed_round + 1,
         }
         return Charter(**{**options, **changes})
 
@@ -132,7 +151,7 @@ class Enrolling:
     def seal(self, charter, round_=0):
         """Let the device seal a round; from then on everybody names this charter as predecessor."""
         sent = self.client.seal(self.client.receive(call(charter, round_)), UPDATE)
-        self.sealed_under = charter.digest
+        self.sealed_under, self.sealed_round = charter.digest, round_
         return sent
 
     def refuses(self, charter, reason):

@@ -134,9 +134,11 @@ def test_a_charter_that_is_cut_off_is_refused(written, data):
 
 
 def test_the_encoding_is_the_one_written_down():
-    """The encoding is enc(protocol, version, scope, T, q, inner, number, then enc(…) of each member)."""
+    """The encoding is enc(protocol, version, scope, T, q, inner, first, number, then enc(…) of each member)."""
     fields = [enc(m.user, m.identity, m.seal, m.predecessor) for m in members(*OLD)]
-    assert charter().encode() == enc("coterie/sealed", 1, "keyboard", 3, 2**32, "open", 3, *fields)
+    assert charter().encode() == enc("coterie/sealed", 1, "keyboard", 3, 2**32, "open", 0, 3, *fields)
+    late = enc("coterie/sealed", 1, "keyboard", 3, 2**32, "open", 70_000, 3, *fields)
+    assert charter(first=70_000).encode() == late
 
 
 def test_the_order_of_members_means_nothing():
@@ -157,7 +159,8 @@ def test_members_are_sorted_by_the_bytes_of_their_ids(users):
 def raw(*lines, number=None, protocol="coterie/sealed", version=1):
     """An encoding as a careless or hostile server writes it."""
     fields = [enc(m.user, m.identity, m.seal, m.predecessor) for m in lines]
-    return enc(protocol, version, "keyboard", 2, 2**32, "open", len(lines) if number is None else number, *fields)
+    count = len(lines) if number is None else number
+    return enc(protocol, version, "keyboard", 2, 2**32, "open", 0, count, *fields)
 
 
 def refuses_bytes(rule, data):
@@ -209,10 +212,10 @@ def test_other_protocols_and_versions_are_refused():
 
 def test_bytes_after_the_members_are_refused():
     """Nothing hides behind the last member, nor inside one."""
-    refuses_bytes("bytes follow field 8, which must be the last", raw(member("ana")) + b"\0")
-    refuses_bytes("bytes follow field 8, which must be the last", raw(*members("ana", "bob"), number=1))
+    refuses_bytes("bytes follow field 9, which must be the last", raw(member("ana")) + b"\0")
+    refuses_bytes("bytes follow field 9, which must be the last", raw(*members("ana", "bob"), number=1))
     padded = enc("ana", bytes(32), bytes(32), b"", b"")
-    header = enc("coterie/sealed", 1, "keyboard", 2, 2**32, "open", 1)
+    header = enc("coterie/sealed", 1, "keyboard", 2, 2**32, "open", 0, 1)
     refuses_bytes("member 0 of the charter: 8 bytes follow field 4", header + enc(padded))
 
 
@@ -419,13 +422,14 @@ def test_swapped_signatures_are_refused():
         charter(scope="photos"),
         charter(privacy=2),
         charter(inner="secagg"),
+        charter(first=1),
         charter(*members(*OLD, *NEW)),
         charter(*(member(user, 2) for user in OLD)),
         charter(*(member(user, 1, bytes(32)) for user in OLD)),
     ],
 )
 def test_signatures_of_another_charter_are_refused(other):
-    """A signature is for the whole charter: scope, T, inner protocol, members, their keys and past."""
+    """A signature is for the whole charter: scope, T, inner protocol, first round, members, keys and past."""
     refuses_signatures(
         "is forged, or made for something else", signatures(charter()) | {"bob": signatures(other)["bob"]}
     )
@@ -569,7 +573,7 @@ def test_a_configuration_has_bounds_for_all_but_the_scopes():
         DeviceConfiguration()
     configuration = DeviceConfiguration(scopes={"keyboard"})
     assert configuration.scopes == frozenset({"keyboard"})
-    assert configuration.inner == frozenset({"open"})
+    assert configuration.inner == frozenset({"secagg+"})
     assert configuration.least_privacy == 8
     assert DeviceConfiguration(scopes={"keyboard"}, least_privacy=2, clip_range=(1.0, 1.0)).least_privacy == 2
     with pytest.raises(FrozenInstanceError):

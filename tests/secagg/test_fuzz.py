@@ -1,4 +1,5 @@
 """Whatever bytes come, a machine answers, or refuses with a PeerError and is as it was (`--fuzz N` tries more)."""
+# ruff: noqa: SLF001 - what a machine may take depends on what it keeps to itself
 
 import hashlib
 import random
@@ -10,26 +11,49 @@ import numpy as np
 import pytest
 
 from coterie.errors import CoterieError, PeerError
-from coterie.secagg import Charter, IdentityKey, OpenRound, SealKey, Task
-from coterie.secagg.keys import verify_signature
+from coterie.secagg import (
+    BatchFounder,
+    Charter,
+    IdentityKey,
+    OpenRound,
+    SealedClient,
+    SealKey,
+    Seed,
+    Task,
+    UnsealedClient,
+)
+from coterie.secagg.keys import MaskKey, ShareKey, verify_signature
 from coterie.secagg.messages import (
     Accepted,
+    Advertisement,
+    Delivery,
     Draft,
     Enrolment,
     Founding,
     Invitation,
+    MaskedVector,
+    Opening,
+    Proposal,
+    RosterCall,
     RoundCall,
     SealedVector,
+    Sharing,
     Signed,
+    Unmasking,
+    UnsealedCall,
     decode_from_client,
     decode_from_server,
 )
+from coterie.secagg.pairwise.pairs import BOX_BYTES
+from coterie.secagg.pairwise.server import PairwiseRound
 from coterie.secagg.states import (
     CLIENT_JOINING,
     CLIENT_TAKING,
+    CLIENT_UNSEALED,
     SERVER_COLLECTING,
     SERVER_FORMING,
-    Forming,
+    SERVER_FORMING_ENDS,
+    SERVER_PAIRWISE,
     Joining,
     Taking,
 )
@@ -38,6 +62,13 @@ from secagg.mutations import Mutations
 from secagg.servers import UPDATE
 from secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
 
+TABLES = {
+    SealedClient: (CLIENT_JOINING, CLIENT_TAKING),
+    UnsealedClient: (CLIENT_UNSEALED,),
+    BatchFounder: (SERVER_FORMING,),
+    OpenRound: (SERVER_COLLECTING,),
+    PairwiseRound: (SERVER_PAIRWISE,),
+}
 BURST = 64
 """Messages that are tried at one stage before the next one is chosen."""
 TRACED = 16
@@ -54,8 +85,9 @@ def life(request, monkeypatch):
 
 def seeded_life(seed, monkeypatch):
     secrets = random.Random(seed)
-    for kind in (IdentityKey, SealKey):
+    for kind in (IdentityKey, SealKey, MaskKey, ShareKey):
         monkeypatch.setattr(kind, "generate", classmethod(lambda cls: cls.from_bytes(secrets.randbytes(32))))
+    monkeypatch.setattr(Seed, "generate", classmethod(lambda cls: cls(secrets.randbytes(32))))
     return Life()
 
 
@@ -128,7 +160,7 @@ def likely(stage):
     stage.restore()
     states = stage.states()
     peers = SERVER_KINDS if stage.sender is None else CLIENT_KINDS
-    tables = (CLIENT_JOINING, CLIENT_TAKING, SERVER_FORMING, SERVER_COLLECTING)
+    tables = TABLES[type(stage.machine)]
     expected = [kind for kind in peers if any((state, kind) in table for state in states for table in tables)]
     kinds = [*stage.good, *peers * 3, *expected * (24 // max(len(expected), 1))]
     return [stage.good[kind] for kind in kinds]
@@ -137,43 +169,55 @@ def likely(stage):
 def check_accepted(stage, data, answer, before):
     """A changed message that is taken is expected in this state, and has no effect but that of its kind."""
     after, moved = stage.remembered(), stage.states()
+    device = isinstance(stage.machine, SealedClient)
+    new = stage.records if device else None
     stage.restore()
     states = stage.states()
-    if stage.sender is None:
-        message, tables = decode_from_server(data), (CLIENT_JOINING, CLIENT_TAKING)
-        check_client(stage, message, answer, before, after)
+    records = (stage.records, new) if device else ()
+    tables = TABLES[type(stage.machine)]
+    message, tail = (decode_from_server(data), None) if stage.sender is None else decode_from_client(data)
+    if isinstance(message, RosterCall | Delivery | Proposal | Opening):
+        check_phase(stage, message, answer)
+    elif isinstance(stage.machine, UnsealedClient):
+        assert isinstance(message, UnsealedCall)
+        assert message.inner in {"secagg", "secagg+"}
+        assert (message.scope, message.round) == (SCOPE, answer.round)
+        assert 2 <= answer.terms.min_included <= answer.terms.cohort
+    elif stage.sender is None:
+        check_client(stage, message, answer, *records, before, after)
     elif isinstance(stage.machine, OpenRound):
-        (message, tail), tables = decode_from_client(data), (SERVER_COLLECTING,)
         check_round(stage, message, tail, before, after)
+    elif isinstance(stage.machine, PairwiseRound):
+        check_answer(stage, message, before, after)
     else:
-        (message, _), tables = decode_from_client(data), (SERVER_FORMING,)
         check_founder(stage, message, answer, before, after)
     kind = type(message)
     expected = [table.get((state, kind)) for table, state in zip(tables, states, strict=True)]
     assert any(expected)
     if kind is Founding and states == (Joining.SIGNED, Taking.OUTSIDE):
         expected[1] = Taking.READY
-    if stage.sender == "cas":  # who answers last: all go on together
-        expected = [{Forming.ENROLLED: Forming.DRAFTED, Forming.SIGNED: Forming.FOUNDED}.get(*expected * 2)]
+    if stage.sender == "cas" and isinstance(stage.machine, BatchFounder):  # who answers last: all go on together
+        expected = [SERVER_FORMING_ENDS.get(*expected * 2)]
     assert moved == tuple(new or old for new, old in zip(expected, states, strict=True))
     return kind
 
 
-def check_client(stage, message, answer, before, after):
+def check_client(stage, message, answer, *kept):
     """The device signs what it can check, accepts only what all have signed, and its chain stays where it is."""
+    *records, before, after = kept
     empty = [1, b"", b"", b"", 0, {}, b"", -1, b""]
-    old, new = (msgspec.msgpack.decode(kept[0][SCOPE]) if kept[0] else empty for kept in (before, after))
+    old, new = (msgspec.msgpack.decode(record[SCOPE]) if record else empty for record in records)
     if isinstance(message, RoundCall):
-        assert (old, answer) == (new, after[1][SCOPE])
+        assert (old, answer) == (new, after[0]["_tasks"][SCOPE])
         assert answer.charter == hashlib.sha256(old[3]).digest()
         assert old[4] <= answer.round < old[4] + 65_536
         assert answer.terms.dimension <= configuration().largest_dimension
         assert 1e-6 <= answer.terms.clip <= 1e6
-        assert 3 <= answer.terms.cohort <= 2**20
+        assert 2 <= answer.terms.cohort <= 2**20
         assert answer.terms.cohort * answer.terms.weight_cap < 2**32
         return
     answer, _ = decode_from_client(answer)
-    assert before[1] == after[1]
+    assert before[:-1] == after[:-1]  # all but the records
     assert (answer.scope, answer.user) == (SCOPE, "ana")
     if isinstance(message, Invitation):
         assert new == [1, new[1], b"", *old[3:]]
@@ -184,7 +228,9 @@ def check_client(stage, message, answer, before, after):
         own = check_charter_taken(stage, message.charter, old[6])["ana"]
         verify_signature(own.identity, answer.signature, "charter", message.charter, who="ana")
     else:
-        assert new == [1, b"", b"", message.charter, 0, new[5], old[6], -1, b""]
+        first = Charter.decode(message.charter).first
+        assert first > old[7]
+        assert new == [1, b"", b"", message.charter, first, new[5], *old[6:8], b""]
         for user, line in check_charter_taken(stage, message.charter, old[6]).items():
             verify_signature(line.identity, message.signatures.pop(user), "charter", message.charter, who=user)
             assert (user in new[5]) == (user != "ana")
@@ -197,7 +243,8 @@ def check_charter_taken(stage, encoded, old):
     lines = {member.user: member for member in charter.members}
     enrolled = Charter.decode(decode_from_server(stage.good[Founding]).charter)
     assert [line for line in enrolled.members if line.user == "ana"] == [lines["ana"]]
-    assert (charter.scope, charter.inner, charter.modulus) == (SCOPE, "open", 2**32)
+    assert (charter.scope, charter.modulus) == (SCOPE, 2**32)
+    assert charter.inner == enrolled.inner
     assert 2 <= charter.privacy <= len(lines)
     if old:
         assert {line.user: line.identity for line in Charter.decode(old).members}.items() <= {
@@ -209,7 +256,9 @@ def check_charter_taken(stage, encoded, old):
 def check_founder(stage, message, answer, before, after):
     """An answer is taken from the member it names, and with its own signature; only its own line changes."""
     good, _ = decode_from_client(stage.good[type(message)])
-    (states, members, signatures, charter), (_, new_members, new_signatures, new_charter) = before, after
+    names = ("_states", "_members", "_signatures", "_charter")
+    states, members, signatures, charter = (before[0][name] for name in names)
+    _, new_members, new_signatures, new_charter = (after[0][name] for name in names)
     user = stage.sender
     assert (message.scope, message.user) == (SCOPE, user)
     assert bool(answer) == (user == "cas" and not isinstance(message, Accepted))
@@ -222,7 +271,8 @@ def check_founder(stage, message, answer, before, after):
         )
         assert new_members == {**members, user: line}
         assert new_signatures == signatures
-        assert new_charter == (Charter(SCOPE, 3, 2**32, "open", tuple(new_members.values())) if answer else None)
+        drafted = Charter(SCOPE, 3, 2**32, "open", tuple(new_members.values()), stage.machine._first)
+        assert new_charter == (drafted if answer else None)
     else:
         assert message == good
         assert (new_members, new_charter) == (members, charter)
@@ -239,11 +289,72 @@ def check_round(stage, message, tail, before, after):
     words = np.frombuffer(tail, dtype="<u4").astype(np.uint64)
     modulus = np.uint64(2**31 - 1 if stage.sender == "me" else 2**32)
     old, new = (
-        np.frombuffer(kept[1].get(message.charter, bytes(len(tail))), dtype="<u4").astype(np.uint64)
+        np.frombuffer(kept[0]["_sums"].get(message.charter, bytes(len(tail))), dtype="<u4").astype(np.uint64)
         for kept in (before, after)
     )
     assert ((old + words) % modulus == new).all()
-    assert {**before[1], message.charter: after[1][message.charter]} == after[1]
+    assert {**before[0]["_sums"], message.charter: after[0]["_sums"][message.charter]} == after[0]["_sums"]
+
+
+def check_phase(stage, message, answer):
+    """What a participant takes is what its users signed and shared, or a division that it can accept."""
+    good = decode_from_server(stage.good[type(message)])
+    participant = stage.machine._rounds[SCOPE]
+    assert (message.scope, message.context) == (good.scope, good.context)
+    if isinstance(message, RosterCall):
+        assert set(message.lines) <= set(good.lines)
+        assert len(message.lines) >= participant._setting.terms.min_included
+        return
+    users = participant._roster.lines
+    if isinstance(message, Delivery):
+        mine = participant._mine
+        boxes = {place: good.shares[BOX_BYTES * number : BOX_BYTES * (number + 1)]
+                 for number, place in enumerate(place for place in good.sharers if place != mine)}  # fmt: skip
+        assert mine in message.sharers
+        assert len(message.sharers) >= 2 * len(users) // 3 + 1
+        assert message.shares == b"".join(boxes[place] for place in message.sharers if place != mine)
+    elif isinstance(message, Proposal):
+        included, excluded, own = set(message.included), set(message.excluded), participant._own
+        assert sorted([*message.included, *message.excluded]) == list(participant._sharers)
+        assert own <= included or own <= excluded
+        assert len(included) >= participant._setting.terms.min_included
+        signed, _ = decode_from_client(answer)
+        lists = (np.array(places, dtype="<u4").tobytes() for places in
+                 (participant._sharers, message.included, message.excluded))  # fmt: skip
+        context = (good.context, participant._roster.digest, *lists)
+        verify_signature(
+            users[participant._mine].identity,
+            signed.signature,
+            "agree",
+            *context,
+            who="ana",
+        )
+    else:
+        assert len(set(message.signers)) == len(message.signatures) >= 2 * len(users) // 3 + 1
+        for place, signature in zip(message.signers, message.signatures, strict=True):
+            verify_signature(
+                users[place].identity,
+                signature,
+                "agree",
+                *participant._statement,
+                who="ana",
+            )
+
+
+def check_answer(stage, message, before, after):
+    """An answer is taken as it was signed; only unsigned content may differ, and it has the right size."""
+    good, tail = decode_from_client(stage.good[type(message)])
+    free = {Sharing: {"shares": b"", "seed_digest": bytes(32)}, Unmasking: {"shares": b""}}.get(type(message), {})
+    assert msgspec.structs.replace(message, **free) == msgspec.structs.replace(good, **free)
+    for name in free:
+        assert len(getattr(message, name)) == len(getattr(good, name))
+    changed = {name for name in before[0] if before[0][name] != after[0][name]}
+    place = {Sharing: {"_boxes", "_seed_digests"}, Unmasking: {"_opened"}, Advertisement: {"_lines"}}
+    if isinstance(message, MaskedVector):
+        assert changed <= {"_states", "_partial", "_total"}
+        assert tail
+    else:
+        assert changed == {"_states", *place.get(type(message), {"_signatures"})}
 
 
 def test_no_bytes_do_any_harm(life, request):

@@ -17,8 +17,8 @@ from coterie.secagg.keys import (
     IdentityKey,
     SealKey,
     Seed,
+    check_exchange_key,
     check_identity_key,
-    check_seal_key,
     hkdf,
     hkdf_expand,
     verify_signature,
@@ -280,7 +280,7 @@ def test_a_seal_key_of_low_order_is_refused(public, monkeypatch):
     with pytest.raises(PeerError, match="the seal key of 'eve' has low order"):
         SealKey.generate().agree(public, who="eve")
     with pytest.raises(PeerError, match="the seal key of 'eve' has low order"):
-        check_seal_key(public, "eve")
+        check_exchange_key(public, "seal", "eve")
     monkeypatch.setattr(keys, "_LOW_ORDER_U", frozenset())
     with pytest.raises(PeerError, match="the seal key of 'eve' gives no secret"):
         SealKey.generate().agree(public, who="eve")
@@ -292,13 +292,17 @@ def test_a_seal_key_has_one_encoding_in_a_charter(u):
     second, first = u.to_bytes(32, "little"), (u % 2**255 % P).to_bytes(32, "little")
     ana = SealKey.generate()
     assert ana.agree(second, who="eve") == ana.agree(first, who="eve")
-    check_seal_key(first, "eve")
+    check_exchange_key(first, "seal", "eve")
     with pytest.raises(PeerError, match="the seal key of 'eve' is not canonical"):
-        check_seal_key(second, "eve")
+        check_exchange_key(second, "seal", "eve")
+
+
+def check_seal(public, who):
+    check_exchange_key(public, "seal", who)
 
 
 @pytest.mark.parametrize("size", [0, 31, 33])
-@pytest.mark.parametrize("check", [check_identity_key, check_seal_key, SealKey.from_bytes(SECRET).agree])
+@pytest.mark.parametrize("check", [check_identity_key, check_seal, SealKey.from_bytes(SECRET).agree])
 def test_a_public_key_has_32_bytes(check, size):
     """A public key of another length is refused as such."""
     with pytest.raises(PeerError, match=f"key of 'eve' has {size} bytes, not 32"):

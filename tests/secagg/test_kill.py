@@ -10,8 +10,8 @@ from coterie.device import DeviceFile
 from coterie.secagg import (
     IdentityKey,
     Membership,
-    OpenClient,
     OpenRound,
+    SealedClient,
     TrustServerForIdentities,
     found_batch,
     simulated_client,
@@ -21,7 +21,7 @@ from secagg.batches import DIMENSION, SCOPE, configuration, terms
 
 def _device(store):
     identity = IdentityKey.from_bytes(store.identity)
-    return OpenClient(Membership("ana", identity, configuration(), TrustServerForIdentities(), store))
+    return SealedClient(Membership("ana", identity, configuration(), TrustServerForIdentities(), store))
 
 
 def _seal_for_ever(path, charter, seed, pipe):
@@ -32,7 +32,7 @@ def _seal_for_ever(path, charter, seed, pipe):
         while True:
             with client.membership.record(SCOPE) as record:
                 round_ = record.position
-            call = OpenRound([charter], round_, terms()).calls()["ana"]
+            call = OpenRound([charter], round_, terms()).start()["ana"]
             update = rng.uniform(-1, 1, DIMENSION)
             pipe.send((round_, bytes(client.seal(client.receive(call), update))))
 
@@ -43,7 +43,7 @@ def test_a_device_that_is_killed_never_seals_a_round_twice(tmp_path):
     identity = IdentityKey.generate()
     with DeviceFile.create(path, identity.to_bytes()) as store:
         others = [simulated_client(name, configuration()) for name in ("bob", "cas")]
-        charter = found_batch(SCOPE, 2, [_device(store), *others])
+        charter = found_batch(SCOPE, 2, [_device(store), *others], inner="open")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["coterie.secagg", "coterie.device", "secagg.batches"])
     chance = random.Random(0)

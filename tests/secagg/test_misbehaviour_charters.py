@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import PeerError
-from coterie.secagg import BatchFounder, IdentityKey, SealKey, found_batch, run_open_round, simulated_client
+from coterie.secagg import BatchFounder, IdentityKey, OpenRound, SealKey, found_batch, run_round, simulated_client
 from coterie.secagg.messages import Draft, Founding, Invitation, decode_from_client, encode
 from secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
 from secagg.servers import Enrolling, call, changed, raw_charter, refused
@@ -195,7 +195,7 @@ def test_the_seal_key_of_an_earlier_invitation_is_refused():
 def test_a_substituted_seal_key_finds_no_signature():
     """A server that gives ana another seal key for bob lacks bob's signature, which is over his own key."""
     clients = {user: simulated_client(user, configuration()) for user in ("ana", "bob")}
-    founder = BatchFounder(SCOPE, 2, clients)
+    founder = BatchFounder(SCOPE, 2, clients, inner="open")
     for user, invitation in founder.invitations().items():
         drafts = founder.receive(user, clients[user].receive(invitation))
     honest = founder._drafted  # noqa: SLF001 - this server looks where it likes
@@ -232,10 +232,10 @@ def test_a_charter_that_splits_a_batch_is_refused():
 def test_honest_devices_refuse_to_be_split():
     """Of two batches that have sealed, no two halves can be made into one."""
     batches = Batches(2, 4)
-    run_open_round(batches.charters, batches.clients, 0, terms(), batches.train)
+    run_round(OpenRound(batches.charters, 0, terms()), batches.clients, batches.train)
     halves = [batches.clients[f"user-{b}-{i}"] for b in range(2) for i in range(2)]
     with pytest.raises(PeerError, match="lacks 'user-0-2'"):
-        found_batch(SCOPE, 4, halves)
+        found_batch(SCOPE, 4, halves, inner="open")
 
 
 def test_an_unused_charter_does_not_undo_the_one_before():
@@ -296,6 +296,18 @@ def test_a_seal_key_of_the_charter_before_is_refused(user):
     enrolling.refuses(changed(enrolling.charter(), "fake-1", seal=used), "'fake-1' was used in the charter before")
 
 
+def test_a_charter_that_begins_before_a_sealed_round_is_refused():
+    """Rounds of a scope only go forward: what a device signed for one round fits no other of the same number."""
+    enrolling = Enrolling()
+    enrolling.seal(enrolling.found(enrolling.charter()), round_=5)
+    enrolling.enrol()
+    for first in (0, 4, 5):
+        enrolling.refuses(
+            enrolling.charter(first=first), f"begins with round {first}; this device has sealed round 5 already"
+        )
+    enrolling.found(enrolling.charter(first=6))
+
+
 def test_a_founding_out_of_order_is_refused():
     """A charter is accepted once, and only after the device signed a draft of this invitation."""
     enrolling = Enrolling()
@@ -313,18 +325,18 @@ def test_a_charter_never_sealed_under_may_be_replaced():
     """Before anything was sealed, users may be regrouped freely."""
     batches = Batches(2, 3)
     regrouped = [batches.clients[name] for name in ("user-0-0", "user-0-1", "user-1-0", "user-1-1")]
-    assert len(found_batch(SCOPE, 4, regrouped).members) == 4
+    assert len(found_batch(SCOPE, 4, regrouped, inner="open").members) == 4
 
 
 def test_whole_batches_may_merge_and_grow_by_whole_groups():
     """Two batches that have sealed become one, together with T newcomers, and its rounds give the right sum."""
     batches = Batches(2, 3)
-    run_open_round(batches.charters, batches.clients, 0, terms(), batches.train)
+    run_round(OpenRound(batches.charters, 0, terms()), batches.clients, batches.train)
     newcomers = {f"new-{i}": simulated_client(f"new-{i}", configuration()) for i in range(3)}
     clients = {**batches.clients, **newcomers}
-    charter = found_batch(SCOPE, 3, clients.values())
+    charter = found_batch(SCOPE, 3, clients.values(), inner="open", first=1)
     update = np.full(DIMENSION, 0.25, dtype=np.float32)
-    result = run_open_round([charter], clients, 0, terms(), lambda _user, _task: update)
+    result = run_round(OpenRound([charter], 1, terms()), clients, lambda _user, _task: update)
     assert result.sum.values == pytest.approx(np.full(DIMENSION, 0.25 * 9), abs=1e-4)
     old = call(batches.charters[0], round_=1)
     refused(clients["user-0-0"], old, f"round of charter {batches.charters[0].digest.hex()}")
@@ -336,7 +348,7 @@ def test_whole_batches_may_merge_and_grow_by_whole_groups():
 def test_the_founder_refuses_what_is_not_the_members_answer():
     """The server takes each answer once, in order, from the member it names, with its own signature."""
     clients = {user: simulated_client(user, configuration()) for user in ("ana", "bob")}
-    founder = BatchFounder(SCOPE, 2, clients)
+    founder = BatchFounder(SCOPE, 2, clients, inner="open")
     enrolments = {user: clients[user].receive(data) for user, data in founder.invitations().items()}
     for user, answer, reason in (
         ("eve", enrolments["ana"], "'eve', who is not to be in this batch"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from coterie.errors import PeerError, TooFewUsers, UsageError
-from coterie.secagg import OpenClient, OpenRound, found_batch, run_open_round, simulated_client
+from coterie.secagg import OpenRound, SealedClient, found_batch, run_round, simulated_client
 from coterie.secagg.ring import RING_32
 from secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
 
@@ -33,7 +33,7 @@ def check(batches, result, lost, terms_, weights=None):
     quantisation = terms_.quantisation(RING_32)
     assert result.sum.weight == weight
     assert np.abs(result.sum.values - values).max() <= quantisation.step * weight
-    complete = {batch.users for batch in result.batches}
+    complete = {batch.users for batch in result.learned}
     assert complete == {
         tuple(member.user for member in charter.members)
         for charter in batches.charters
@@ -66,19 +66,21 @@ class Rounds(RuleBasedStateMachine):
         lost = never_called | cut_off
         self.round += 1 + skip
         weights = {name: int(self.rng.integers(1, self.weight_cap + 1)) for name in names}
-        conditions = terms(cohort=len(names), weight_cap=self.weight_cap, model=bytes(self.round))
+        conditions = terms(
+            cohort=len(names),
+            weight_cap=self.weight_cap,
+            model=bytes(self.round),
+            min_included=min(least * len(self.batches.charters[0].members), len(names)),
+        )
         complete = len(self.batches.charters) - len({name.split("-")[1] for name in lost})
-        call = lambda: run_open_round(  # noqa: E731 - one call, two ways to end
-            self.batches.charters,
+        call = lambda: run_round(  # noqa: E731 - one call, two ways to end
+            OpenRound(self.batches.charters, self.round, conditions),
             self.batches.clients,
-            self.round,
-            conditions,
             self.batches.train,
             weights=weights,
-            loses=lambda user, way: user in (never_called if way == "to" else cut_off),
-            least_batches=least,
+            loses=lambda user, phase, way: user in (never_called if way == "to" else cut_off),
         )
-        if complete < least:
+        if complete < min(least, len(self.batches.charters)):
             with pytest.raises(TooFewUsers, match=f"{complete} of"):
                 call()
         else:
@@ -102,7 +104,7 @@ def test_a_model_of_named_arrays_comes_back_in_its_shapes():
     """Updates may be dictionaries of arrays of any float type; the server gets their flat sum."""
     batches = Batches(1, 3)
     update = {"weight": np.full((4, 5), 0.5, dtype=np.float16), "bias": np.full(20, -0.25, dtype=np.float64)}
-    result = run_open_round(batches.charters, batches.clients, 0, terms(), lambda user, task: update)
+    result = run_round(OpenRound(batches.charters, 0, terms()), batches.clients, lambda user, task: update)
     assert result.sum.values == pytest.approx([1.5] * 20 + [-0.75] * 20, abs=1e-5)
     assert result.sum.mean == pytest.approx([0.5] * 20 + [-0.25] * 20, abs=1e-5)
 
@@ -110,16 +112,13 @@ def test_a_model_of_named_arrays_comes_back_in_its_shapes():
 def test_spare_batches_fill_in_for_incomplete_ones():
     """Asking for more batches than needed, the round succeeds although one is incomplete (§8)."""
     batches = Batches(4, 3)
-    result = run_open_round(
-        batches.charters,
+    result = run_round(
+        OpenRound(batches.charters, 0, terms(min_included=9)),
         batches.clients,
-        0,
-        terms(),
         batches.train,
-        loses=lambda user, way: user == "user-2-1" and way == "from",
-        least_batches=3,
+        loses=lambda user, phase, way: user == "user-2-1" and way == "from",
     )
-    check(batches, result, {"user-2-1"}, terms())
+    check(batches, result, {"user-2-1"}, terms(min_included=9))
 
 
 @given(st.integers(0, 2**32))
@@ -130,9 +129,9 @@ def test_ids_in_any_script_and_order_cancel(seed):
     rng = np.random.default_rng(seed)
     names = {"".join(rng.choice(alphabet, 3)) for _ in range(5)} | {"a", "b"}
     clients = {name: simulated_client(name, configuration()) for name in names}
-    charter = found_batch(SCOPE, 2, clients.values())
+    charter = found_batch(SCOPE, 2, clients.values(), inner="open")
     updates = {name: rng.uniform(-1, 1, DIMENSION) for name in names}
-    result = run_open_round([charter], clients, 0, terms(), lambda user, task: updates[user])
+    result = run_round(OpenRound([charter], 0, terms()), clients, lambda user, task: updates[user])
     assert result.sum.values == pytest.approx(sum(updates.values()), abs=1e-4)
 
 
@@ -150,7 +149,7 @@ def test_what_is_no_weight_is_refused(weight):
     """A weight is a whole number from 1 up."""
     batches = Batches(1, 3)
     client = batches.clients["user-0-0"]
-    task = client.receive(OpenRound(batches.charters, 0, terms()).calls()[client.user])
+    task = client.receive(OpenRound(batches.charters, 0, terms()).start()[client.user])
     with pytest.raises(UsageError, match="weight"):
         client.seal(task, batches.updates[client.user], weight=weight)
 
@@ -159,8 +158,8 @@ def test_a_weight_above_the_cap_counts_as_the_cap():
     """Refusing it would tell the server that the weight is high."""
     batches = Batches(1, 3)
     weights = {"user-0-0": 900, "user-0-1": 2, "user-0-2": 1}
-    result = run_open_round(
-        batches.charters, batches.clients, 0, terms(weight_cap=5), batches.train, weights=weights
+    result = run_round(
+        OpenRound(batches.charters, 0, terms(weight_cap=5)), batches.clients, batches.train, weights=weights
     )
     assert result.sum.weight == 5 + 2 + 1
 
@@ -170,7 +169,7 @@ def test_a_user_who_abstains_completes_its_batch_with_zeros():
     batches = Batches(1, 3)
     server = OpenRound(batches.charters, 0, terms())
     sizes = set()
-    for user, call in server.calls().items():
+    for user, call in server.start().items():
         client = batches.clients[user]
         task = client.receive(call)
         sealed = client.abstain(task) if user == "user-0-1" else client.seal(task, batches.updates[user])
@@ -185,8 +184,8 @@ def test_a_stricter_configuration_acts_on_the_charter_in_force():
     """An owner who raises the least T stops the device from sealing in its smaller batch."""
     batches = Batches(1, 3)
     client = batches.clients["user-0-0"]
-    stricter = OpenClient(dataclasses.replace(client.membership, configuration=configuration(least_privacy=4)))
-    call = OpenRound(batches.charters, 0, terms()).calls()[client.user]
+    stricter = SealedClient(dataclasses.replace(client.membership, configuration=configuration(least_privacy=4)))
+    call = OpenRound(batches.charters, 0, terms()).start()[client.user]
     with pytest.raises(PeerError, match="accepts 4 or more"):
         stricter.receive(call)
 
@@ -195,8 +194,8 @@ def test_a_device_seals_with_its_own_record_only():
     """Another user's record, or one that lost a member's chain key, is not sealed with."""
     batches = Batches(1, 3)
     ana, bob = batches.clients["user-0-0"], batches.clients["user-0-1"]
-    calls = OpenRound(batches.charters, 0, terms()).calls()
-    stranger = OpenClient(dataclasses.replace(bob.membership, store=ana.membership.store))
+    calls = OpenRound(batches.charters, 0, terms()).start()
+    stranger = SealedClient(dataclasses.replace(bob.membership, store=ana.membership.store))
     with pytest.raises(UsageError, match="is not one of"):
         stranger.receive(calls[bob.user])
     with ana.membership.record(SCOPE) as record:

@@ -13,16 +13,17 @@ from coterie.errors import CoterieError, TooFewUsers
 from coterie.secagg import (
     IdentityKey,
     Membership,
-    OpenClient,
     OpenRound,
+    SealedClient,
     TrustServerForIdentities,
     found_batch,
     simulated_client,
 )
-from coterie.secagg.messages import decode_from_client
+from coterie.secagg.messages import decode_from_client, encode
 from coterie.secagg.ring import EXTRA_WORDS
 from coterie.secagg.seal import seal_masks
 from coterie.secagg.states import Collecting
+from coterie.secagg.terms import round_call
 from secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
 
 Q = 2**32
@@ -30,7 +31,7 @@ Q = 2**32
 
 def sealed_words(client, charter, round_, terms_, update):
     """Call a client to a round with these terms and return the words that it sends."""
-    call = OpenRound([charter], round_, terms_).calls()[client.user]
+    call = OpenRound([charter], round_, terms_).start()[client.user]
     _, tail = decode_from_client(client.seal(client.receive(call), update))
     return np.frombuffer(tail, dtype="<u4").astype(np.int64)
 
@@ -145,9 +146,9 @@ def test_an_incomplete_batch_is_uniform_noise():
 
 
 def _race(path, call, update, gate, answers):
-    """Seal one round from a process of its own; report the words, or the refusal."""
+    """Seal one round from a process of its own; report the answer, or the refusal."""
     with DeviceFile.open(path) as store:
-        client = OpenClient(
+        client = SealedClient(
             Membership(
                 "ana", IdentityKey.from_bytes(store.identity), configuration(), TrustServerForIdentities(), store
             )
@@ -159,17 +160,18 @@ def _race(path, call, update, gate, answers):
             answers.put(str(error))
 
 
-def test_two_processes_never_seal_one_round_twice(tmp_path):
+@pytest.mark.parametrize("inner", ["open", "secagg+"])
+def test_two_processes_never_seal_one_round_twice(tmp_path, inner):
     """Two real processes race with one device's file: one seals, the other is refused; again and again."""
     path = tmp_path / "ana.device"
     identity = IdentityKey.generate()
     with DeviceFile.create(path, identity.to_bytes()) as store:
-        ana = OpenClient(Membership("ana", identity, configuration(), TrustServerForIdentities(), store))
+        ana = SealedClient(Membership("ana", identity, configuration(), TrustServerForIdentities(), store))
         others = [simulated_client(name, configuration()) for name in ("bob", "cas")]
-        charter = found_batch(SCOPE, 2, [ana, *others])
+        charter = found_batch(SCOPE, 2, [ana, *others], inner)
     context = multiprocessing.get_context("forkserver")
     for round_ in range(3):
-        call = OpenRound([charter], round_, terms()).calls()["ana"]
+        call = encode(round_call(charter, round_, terms(min_included=4)))
         gate, answers = context.Barrier(2), context.Queue()
         updates = [np.full(DIMENSION, value, dtype=np.float32) for value in (0.1, 0.9)]
         racers = [context.Process(target=_race, args=(path, call, update, gate, answers)) for update in updates]

@@ -1,5 +1,6 @@
 """The machines keep to the order of messages in states.py's tables, and docs/protocol.md shows the same ones."""
 
+import importlib.util
 import re
 from itertools import product
 from pathlib import Path
@@ -11,25 +12,31 @@ from coterie.secagg import messages, states
 from coterie.secagg.states import (
     CLIENT_JOINING,
     CLIENT_TAKING,
+    CLIENT_UNSEALED,
     SERVER_COLLECTING,
     SERVER_FORMING,
+    SERVER_FORMING_ENDS,
+    SERVER_PAIRWISE,
     Collecting,
     Forming,
     Joining,
+    Pairing,
     Taking,
     following,
 )
+from secagg.batches import SCOPE
+from secagg.servers import UPDATE
 from secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
 
 KINDS = (*SERVER_KINDS, *CLIENT_KINDS)
 TABLES = {
     "CLIENT_JOINING": Joining,
     "CLIENT_TAKING": Taking,
+    "CLIENT_UNSEALED": Taking,
     "SERVER_FORMING": Forming,
     "SERVER_COLLECTING": Collecting,
+    "SERVER_PAIRWISE": Pairing,
 }
-TOGETHER = {Forming.ENROLLED: Forming.DRAFTED, Forming.SIGNED: Forming.FOUNDED}
-"""Where all members go when the last of them has come to a state."""
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 
 
@@ -56,7 +63,9 @@ def test_every_state_is_tried(life):
             found.add(stage.states())
         return found
 
-    assert seen(life.devices) == set(product(Joining, Taking))
+    assert seen([*life.devices, *life.participants]) == set(product(Joining, Taking))
+    assert seen(life.loners) == {(state,) for state in Taking if state is not Taking.OUTSIDE}
+    assert seen(life.pairings) == {(state,) for state in Pairing}
     assert seen(life.founders) == {(state,) for state in Forming}
     assert seen(life.rounds) == {(state,) for state in Collecting}
 
@@ -78,10 +87,26 @@ def check(stage, kind, tables):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_client_takes_what_its_tables_have_and_nothing_else(life, kind):
     """In every state every message moves the client as the tables say, or is refused and changes nothing."""
-    for stage in life.devices:
+    for stage in (*life.devices, *life.participants):
         before, expected = check(stage, kind, (CLIENT_JOINING, CLIENT_TAKING))
         if kind is messages.Founding and before == (Joining.SIGNED, Taking.OUTSIDE):
             expected[1] = Taking.READY  # the client's own step: a charter is in force now
+        assert list(stage.states()) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unsealed_client_takes_what_its_table_has_and_nothing_else(life, kind):
+    """In every state every message moves it as the table says, or is refused and changes nothing."""
+    for stage in life.loners:
+        _, expected = check(stage, kind, (CLIENT_UNSEALED,))
+        assert list(stage.states()) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pairwise_round_takes_what_its_table_has_and_nothing_else(life, kind):
+    """In every state of a user every answer moves it as the table says, or is refused and changes nothing."""
+    for stage in life.pairings:
+        _, expected = check(stage, kind, (SERVER_PAIRWISE,))
         assert list(stage.states()) == expected
 
 
@@ -91,8 +116,8 @@ def test_a_founder_takes_what_its_table_has_and_nothing_else(life, kind):
     for stage in life.founders:
         before, expected = check(stage, kind, (SERVER_FORMING,))
         if stage.sender == "cas" and expected != list(before):  # cas answers last
-            expected = [TOGETHER.get(expected[0], expected[0])]
-            assert set(stage.remembered()[0].values()) == set(expected)
+            expected = [SERVER_FORMING_ENDS.get(expected[0], expected[0])]
+            assert set(stage.machine._states.values()) == set(expected)  # noqa: SLF001 - all together
         assert list(stage.states()) == expected
 
 
@@ -125,10 +150,41 @@ def test_what_is_not_in_a_table_is_refused_by_name(life, name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_documents_transitions_are_those_of_the_code(name):
-    """Each of the protocol's four tables has the code's transitions, all of them, in the same order."""
+    """Each of the protocol's tables has the code's transitions, all of them, in the same order."""
     written = [tuple(row) for row in table_after(f"`{name}`")]
     table = getattr(states, name)
     assert written == [(state.value, kind.__name__, after.value) for (state, kind), after in table.items()]
+
+
+def test_the_diagrams_are_those_of_the_tables():
+    """Every state diagram in the documents is what the script draws from the tables, and shows all of them."""
+    path = Path(__file__).parents[2] / "docs" / "diagrams.py"
+    spec = importlib.util.spec_from_file_location("diagrams", path)
+    diagrams = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(diagrams)
+    for name, (machine, ways) in diagrams.DIAGRAMS.items():
+        picture = path.parent / "pictures" / f"{name}.svg"
+        assert picture.read_text(encoding="utf-8") == diagrams.drawn(machine, ways)
+        assert f"(pictures/{name}.svg)" in PROTOCOL
+    for name in set(TABLES) - {"CLIENT_UNSEALED"}:
+        drawn = {(way.start, kind): way.end for _, ways in diagrams.DIAGRAMS.values() for way in ways
+                 if not way.own for kind in way.label.split(", ")}  # fmt: skip
+        assert {(state, kind.__name__): end for (state, kind), end in getattr(states, name).items()}.items() <= (
+            drawn.items()
+        )
+
+
+def test_a_clients_own_steps_are_those_of_the_table(life):
+    """Sealing takes a client where the steps beside its table say, in `open` and in a pairwise round."""
+    for stages, what in ((life.devices, "seal in open"), (life.participants, "seal in a pairwise round")):
+        found = 0
+        for stage in stages:
+            stage.restore()
+            if stage.states()[1] is Taking.CALLED:
+                stage.machine.seal(stage.machine._tasks[SCOPE], UPDATE)  # noqa: SLF001 - what it was called to
+                assert stage.states()[1] is states.CLIENT_STEPS[Taking.CALLED, what]
+                found += 1
+        assert found
 
 
 def test_the_documents_messages_are_those_of_the_code():
@@ -138,8 +194,10 @@ def test_the_documents_messages_are_those_of_the_code():
     for row in re.match(r"(?:\|.*\n)+", rest).group().splitlines():
         tag, name, sender, fields = (cell.strip() for cell in row.strip("|").split("|"))
         written[int(tag), name.strip("`"), sender] = fields.partition(";")[0].split(", ")
-    spoken = {"charter digest": "charter", "terms digest": "terms", "weight cap": "weight_cap"}
-    assert {key: [spoken.get(field, field) for field in fields] for key, fields in written.items()} == {
+    spoken = {"charter digest": "charter", "terms digest": "terms"}
+    assert {
+        key: [spoken.get(field, field.replace(" ", "_")) for field in fields] for key, fields in written.items()
+    } == {
         (kind.__struct_config__.tag, kind.__name__, sender): list(kind.__struct_fields__)
         for sender, kinds in (("server", SERVER_KINDS), ("client", CLIENT_KINDS))
         for kind in kinds

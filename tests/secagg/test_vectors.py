@@ -10,24 +10,32 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from coterie.errors import PeerError, UsageError
 from coterie.secagg.charter import Charter, Member, sign_charter
 from coterie.secagg.encoding import Reader, enc
 from coterie.secagg.keys import (
     IdentityKey,
+    MaskKey,
     SealKey,
     Seed,
+    ShareKey,
+    check_exchange_key,
     check_identity_key,
-    check_seal_key,
     hkdf,
     hkdf_expand,
     verify_signature,
 )
-from coterie.secagg.messages import blank, decode_from_client, decode_from_server
+from coterie.secagg.messages import RosterLine, blank, decode_from_client, decode_from_server
+from coterie.secagg.pairwise.pairs import locked, pair_mask, seed_digest, unlocked
+from coterie.secagg.pairwise.roster import Roster, check_line, listed
+from coterie.secagg.pairwise.setting import Setting
 from coterie.secagg.prg import Keystream
 from coterie.secagg.ring import RING_32, Ring
-from coterie.secagg.seal import Chain, Terms, ratchet, seal_masks, start_chain
+from coterie.secagg.seal import Chain, ratchet, seal_masks, start_chain
+from coterie.secagg.shamir import combine, split
+from coterie.secagg.terms import Terms
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 FILES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -124,7 +132,11 @@ def test_ed25519(case):
 
 # --- keys, encoding, charter -------------------------------------------------------------------------------
 
-CHECKS = {"identity": check_identity_key, "seal": check_seal_key}
+CHECKS = {
+    "identity": check_identity_key,
+    "seal": lambda public, who: check_exchange_key(public, "seal", who),
+    "mask": lambda public, who: check_exchange_key(public, "mask", who),
+}
 
 
 @cases("public_keys", success=True)
@@ -176,7 +188,8 @@ def test_charter(case):
         prefix = f"member_{len(members)}_"
         user, *rest = (bytes.fromhex(case[prefix + part]) for part in ("user", "identity", "seal", "predecessor"))
         members.append(Member(user.decode(), *rest))
-    charter = Charter(case["scope"], case["privacy"], case["modulus"], case["inner"], tuple(reversed(members)))
+    rules = (case[rule] for rule in ("scope", "privacy", "modulus", "inner"))
+    charter = Charter(*rules, tuple(reversed(members)), case["first"])
     assert charter.encode() == case.encoded
     assert charter.digest == case.digest
     assert Charter.decode(case.encoded) == charter
@@ -220,8 +233,9 @@ def test_chain(case):
     """Chain keys at the start, after one and two rounds, and after a thousand."""
     peer = case.peer.decode()
     started = chain(case)
-    for position in (0, 1, 2, 1000):
-        assert dict(started.advance(position).keys)[peer].reveal() == bytes.fromhex(case[f"k_{position}"])
+    for moved in (0, 1, 2, 1000):
+        chain_key = dict(started.advance(case["first"] + moved).keys)[peer]
+        assert chain_key.reveal() == bytes.fromhex(case[f"k_{moved}"])
     assert ratchet(case.k_1) == case.k_2
 
 
@@ -247,7 +261,8 @@ def test_terms_refused(case):
 
 def terms(case):
     (clip,) = struct.unpack("<d", case.clip)
-    return Terms(case.model, case.configuration, case["dimension"], clip, case["cohort"], case["weight_cap"])
+    numbers = (case[name] for name in ("cohort", "weight_cap", "min_included"))
+    return Terms(case.model, case.configuration, case["dimension"], clip, *numbers)
 
 
 @cases("seal", success=True)
@@ -287,6 +302,145 @@ def test_keystream(case):
     keystream = Keystream(Seed(case.seed), Ring(case["modulus"]))
     words(keystream, 4 * case["start"])
     assert words(keystream, len(case.words)) == case.words
+
+
+# --- pairwise rounds -----------------------------------------------------------------------------------------
+
+
+@cases("chacha20_poly1305", success=True)
+def test_chacha20_poly1305(case):
+    """The library's cipher is RFC 8439's."""
+    assert ChaCha20Poly1305(case.key).encrypt(case.nonce, case.plain, case.data) == case.cipher
+
+
+@cases("context", success=True)
+def test_context(case):
+    """The digest that ties everything to its round."""
+
+    class Digested:
+        digest = case.terms
+
+    rules = (case[rule] for rule in ("kind", "inner", "scope", "round"))
+    assert Setting(*rules, Digested()).context == case.context
+
+
+def roster(case):
+    lines = []
+    while f"line_{len(lines)}_user" in case:
+        prefix = f"line_{len(lines)}_"
+        parts = ("user", "identity", "mask_key", "share_key", "signature")
+        user, *rest = (bytes.fromhex(case[prefix + part]) for part in parts)
+        lines.append(RosterLine(user.decode(), *rest))
+    return Roster(case.context, case["inner"], tuple(lines))
+
+
+@cases("roster", success=True)
+def test_roster(case):
+    """Digest, threshold, and what every user signed."""
+    found = roster(case)
+    assert found.digest == case.digest
+    assert found.threshold == case["threshold"]
+    for line in found.lines:
+        check_line(line, case.context)
+
+
+@cases("roster", success=False)
+def test_roster_refused(case):
+    """The first line has a key that it did not sign for this round, or one of low order."""
+    with pytest.raises(PeerError, match="'ana'"):
+        check_line(roster(case).lines[0], case.context)
+
+
+@cases("graph", success=True)
+def test_graph(case):
+    """Who holds shares of whom, in a roster of so many lines."""
+    line = RosterLine("", b"", b"", b"", b"")
+    found = Roster(case.context, case["inner"], (line,) * case["users"])
+    object.__setattr__(found, "digest", case.digest)
+    assert " ".join(map(str, found.graph.holders(case["place"]))) == case["holders"]
+
+
+@cases("shamir", success=True)
+def test_shamir(case):
+    """Shares at some points, and the secret from the last of them."""
+    points = [int(point) for point in case["points"].split()]
+    shares = split([case.secret], case["threshold"], points, Seed(case.randomness))[:, 0]
+    assert shares.astype("<u4").tobytes() == case.shares
+    last = slice(-case["threshold"], None)
+    assert combine(np.array(points[last]), shares[last]) == case.secret
+
+
+@cases("shamir", success=False)
+def test_shamir_refused(case):
+    """Shares whose secret would have more than 256 bits, or a limb of more than 30."""
+    points = np.array([int(point) for point in case["points"].split()])
+    shares = np.frombuffer(case.shares, dtype="<u4").reshape(len(points), -1)
+    assert combine(points, shares) is None
+
+
+def pair_of(case):
+    lines = (
+        RosterLine(case.user.decode(), bytes(32), bytes(32), bytes(32), bytes(64)),
+        RosterLine(case.peer.decode(), bytes(32), case.public, case.public, bytes(64)),
+    )
+    found = Roster(case.context, "secagg", lines)
+    object.__setattr__(found, "digest", case.roster)
+    return found
+
+
+@cases("pair", success=True)
+def test_pair(case):
+    """Seed, sign and first words of the mask of a pair, and what tells a seed from another."""
+    found = pair_of(case)
+    mask = pair_mask(found, case.user.decode(), MaskKey.from_bytes(case.secret), found.lines[1])
+    assert (mask.seed, mask.sign) == (Seed(case.seed), case["sign"])
+    assert words(Keystream(mask.seed, RING_32), len(case.words)) == case.words
+    assert seed_digest(case.context, case.user.decode(), case.seed) == case.seed_digest
+
+
+@cases("pair", success=False)
+def test_pair_refused(case):
+    """A mask key of low order."""
+    found = pair_of(case)
+    with pytest.raises(PeerError, match="the mask key of 'bob' has low order"):
+        pair_mask(found, case.user.decode(), MaskKey.from_bytes(case.secret), found.lines[1])
+
+
+@cases("box", success=True)
+def test_box(case):
+    """Shares encrypted for one receiver, and back."""
+    found, way = pair_of(case), ShareKey.from_bytes(case.secret).agree(case.public, who="bob")
+    sender, receiver = case.user.decode(), case.peer.decode()
+    assert locked(found, way, sender, receiver, case.shares) == case.box
+    assert unlocked(found, way, sender, receiver, case.box) == case.shares
+
+
+@cases("box", success=False)
+def test_box_refused(case):
+    """Boxes that were changed, or made for another sender, receiver, round or roster."""
+    found, way = pair_of(case), ShareKey.from_bytes(case.secret).agree(case.public, who="bob")
+    with pytest.raises(PeerError, match=r"the shares of '.*' are forged"):
+        unlocked(found, way, case.user.decode(), case.peer.decode(), case.box)
+
+
+def agreed(case):
+    lists = [tuple(map(int, case[name].split())) for name in ("sharers", "included", "excluded")]
+    return case.context, case.roster, *map(listed, lists)
+
+
+@cases("agreement", success=True)
+def test_agreement(case):
+    """Signatures over the lists of an agreement, and over the sharers of an upload."""
+    key = IdentityKey.from_bytes(case.secret)
+    assert key.sign("agree", *agreed(case)) == case.signature
+    assert key.sign("upload", *agreed(case)[:3]) == case.upload
+
+
+@cases("agreement", success=False)
+def test_agreement_refused(case):
+    """Signatures over other lists, or for another round, roster or purpose."""
+    with pytest.raises(PeerError, match="forged"):
+        verify_signature(case.public, case.signature, "agree", *agreed(case), who="eve")
 
 
 DECODE = {"client": decode_from_client, "server": lambda data: (decode_from_server(data), memoryview(b""))}

@@ -18,6 +18,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 PRIME = 2**255 - 19
 ORDER = 2**252 + 27742317777372353535851937790883648493
@@ -90,6 +91,7 @@ RULES = {
     "privacy": 2,
     "modulus": RING_32,
     "inner": "open",
+    "first": 0,
 }
 
 
@@ -200,11 +202,18 @@ def ed25519_cases():
         yield case(name, secret=secret, public=public, message=message, signature=signature)
 
 
+def chacha_cases():
+    for name, key, nonce, data, plain, cipher in published("ChaCha20-Poly1305"):
+        assert ChaCha20Poly1305(key).encrypt(nonce, plain, data) == cipher
+        yield case(name, key=key, nonce=nonce, data=data, plain=plain, cipher=cipher)
+
+
 def key_cases():
     """What a charter may hold as a public key."""
     yield case("an identity key", kind="identity", public=identity_public(IDENTITY["ana"]))
     yield case("a seal key", kind="seal", public=seal_public(SEAL["ana"]))
-    for kind, small in (("identity", SMALL_ORDER), ("seal", LOW_ORDER)):
+    yield case("a mask key", kind="mask", public=seal_public(MASK["ana"]))
+    for kind, small in (("identity", SMALL_ORDER), ("seal", LOW_ORDER), ("mask", LOW_ORDER)):
         for public in small:
             yield refused("small order", kind=kind, public=public)
         for length in (0, 31, 33):
@@ -218,6 +227,8 @@ def key_cases():
 
 USERS = ("ana", "bob", "zoë", "\uff5e", "\U0001f600")  # UTF-16 would put the last before the one before it
 SEAL = {user: sha256(f"coterie vector: seal key of {user}".encode()) for user in USERS}
+MASK = {user: sha256(f"coterie vector: mask key of {user}".encode()) for user in USERS}
+SHARE = {user: sha256(f"coterie vector: share key of {user}".encode()) for user in USERS}
 IDENTITY = {user: sha256(f"coterie vector: identity key of {user}".encode()) for user in USERS}
 MEMBERS = [(user, identity_public(IDENTITY[user]), seal_public(SEAL[user])) for user in USERS]
 LINES = [member(*fields) for fields in MEMBERS]
@@ -276,6 +287,8 @@ def charter_cases():
     yield good("predecessors", [(*line, PREDECESSOR) for line in MEMBERS[:2]] + MEMBERS[2:])
     normalised = [("zoe\u0308", *MEMBERS[0][1:]), ("zo\u00eb", *MEMBERS[1][1:])]
     yield good("ids that would be one if they were normalised", normalised)
+    yield good("a batch founded late", MEMBERS, first=70_000)
+    yield good("the last round there is", MEMBERS, first=2**64 - 1)
     yield good("an id of 64 bytes", [("é" * 32, *MEMBERS[0][1:])])
 
     for length in range(0, len(CHARTER), 61):
@@ -293,6 +306,9 @@ def charter_cases():
     yield bad("an empty inner protocol", inner="")
     yield bad("T = 0", privacy=0)
     yield bad("q = 0", modulus=0)
+    without = enc(*(value for name, value in RULES.items() if name != "first"), len(LINES), *LINES)
+    yield refused("no first round", encoded=without)
+    yield bad("a first round of seven bytes", first=bytes(7))
     yield bad("no members", [])
     yield bad("fewer members than it says", number=6)
     yield bad("more members than it says", number=4)
@@ -356,12 +372,12 @@ def signature_cases():
             yield refused("small order", **fields, signature=point + bytes(32))
 
 
-def chain_key(own, other, position):
-    """k of a pair, with the ids in the order of their bytes."""
+def chain_key(own, other, moved, founded=CHARTER):
+    """k of a pair, some rounds after the charter's first, with the ids in the order of their bytes."""
     lower, higher = sorted((own, other), key=str.encode)
     shared = x25519(SEAL[own], seal_public(SEAL[other]))
-    key = expand(extract(shared, sha256(CHARTER)), enc("coterie/v1/chain", lower, higher))
-    for _ in range(position):
+    key = expand(extract(shared, sha256(founded)), enc("coterie/v1/chain", lower, higher))
+    for _ in range(moved):
         key = expand(key, b"coterie/v1/ratchet")
     return key
 
@@ -372,7 +388,11 @@ def chain_cases():
             if own != other:
                 keys = {f"k_{r}": chain_key(own, other, r) for r in (0, 1, 2, 1000)}
                 ids = {"user": own.encode(), "peer": other.encode()}
-                yield case("a pair", charter=CHARTER, secret=SEAL[own], **ids, **keys)
+                yield case("a pair", charter=CHARTER, first=0, secret=SEAL[own], **ids, **keys)
+    late = charter(LINES, first=70_000)
+    keys = {f"k_{r}": chain_key("ana", "bob", r, late) for r in (0, 1, 2, 1000)}
+    ids = {"user": b"ana", "peer": b"bob"}
+    yield case("a batch founded late", charter=late, first=70_000, secret=SEAL["ana"], **ids, **keys)
     for peer in LOW_ORDER:
         lines = [LINES[0], member("bob", MEMBERS[1][1], peer)]
         ids = {"user": b"ana", "peer": b"bob"}
@@ -388,20 +408,22 @@ def terms_cases():
             "clip": 1.0,
             "cohort": 8,
             "weight_cap": 1,
+            "min_included": 1,
         }
         given |= changed
         clip = struct.pack("<d", given["clip"])
-        parts = (given["configuration"], given["dimension"], clip, given["cohort"], given["weight_cap"])
+        counts = (given["cohort"], given["weight_cap"], given["min_included"])
+        parts = (given["configuration"], given["dimension"], clip, *counts)
         digest = {"digest": sha256(enc("coterie/v1/terms", sha256(given["model"]), *parts))} if success else {}
         return case(name, success=success, **given | {"clip": clip}, **digest)
 
     yield terms("plain")
     yield terms("an empty model", model=b"", configuration=b"")
     yield terms("a long model", model=bytes(range(256)) * 40)
-    yield terms("large numbers", dimension=2**32, cohort=2**40, weight_cap=2**52)
+    yield terms("large numbers", dimension=2**32, cohort=2**40, weight_cap=2**52, min_included=2**63)
     yield terms("a clip with a full mantissa", clip=0.1)
     yield terms("the least clip", clip=5e-324)
-    for name in ("dimension", "cohort", "weight_cap"):
+    for name in ("dimension", "cohort", "weight_cap", "min_included"):
         yield terms(f"no {name}", success=False, **{name: 0})
     for clip in (0.0, -0.0, -1.0, float("inf"), float("nan")):
         yield terms("not a positive clip", success=False, clip=clip)
@@ -444,6 +466,185 @@ def keystream_cases():
     assert int.from_bytes(raw, "little") & PRIME_31 == PRIME_31
     for modulus in (RING_32, PRIME_31):
         yield case("word 249 is q", seed=seed, modulus=modulus, start=240, words=words(seed, modulus, 240))
+
+
+# --- pairwise rounds (docs/protocol.md §5) ------------------------------------------------------------------
+
+TERMS = sha256(b"coterie vector: the digest of some terms")
+CONTEXT = sha256(enc("coterie/v1/sealed", "secagg+", "keyboard", 7, TERMS))
+OTHER = sha256(b"coterie vector: something else")
+
+
+def context_cases():
+    for kind in ("sealed", "unsealed"):
+        for inner in ("secagg", "secagg+"):
+            for scope, round_ in (("keyboard", 7), ("fotos/ñ", 2**63 - 1)):
+                context = sha256(enc(f"coterie/v1/{kind}", inner, scope, round_, TERMS))
+                rules = {"kind": kind, "inner": inner, "scope": scope, "round": round_}
+                yield case("a round", **rules, terms=TERMS, context=context)
+
+
+def line(user, **changed):
+    """A user's line of a roster, signed for the context unless told otherwise."""
+    keys = {"mask_key": seal_public(MASK[user]), "share_key": seal_public(SHARE[user])} | changed
+    context, identity = keys.pop("context", CONTEXT), keys.pop("identity", IDENTITY[user])
+    signed = sign(identity, enc("coterie/v1/advertise", context, user, keys["mask_key"], keys["share_key"]))
+    public = identity_public(IDENTITY[user])
+    return {"user": user.encode(), "identity": public, **keys, "signature": keys.get("signature", signed)}
+
+
+def roster_digest(lines):
+    parts = (enc(*(each[part] for part in ("user", "identity", "mask_key", "share_key"))) for each in lines)
+    return sha256(enc("coterie/v1/roster", CONTEXT, len(lines), *parts))
+
+
+ROSTER = roster_digest([line(user) for user in USERS])
+
+
+def roster_cases():
+    def fields(lines):
+        flat = {
+            f"line_{number}_{part}": value for number, each in enumerate(lines) for part, value in each.items()
+        }
+        return {"context": CONTEXT, "inner": "secagg", **flat}
+
+    for number in (2, 3, 5):
+        lines = [line(user) for user in USERS[:number]]
+        numbers = {"threshold": 2 * number // 3 + 1}
+        yield case(f"{number} users", **fields(lines), **numbers, digest=roster_digest(lines))
+    for name, changed in (
+        ("signed for another round", {"context": OTHER}),
+        ("signed by another", {"identity": IDENTITY["bob"]}),
+        ("no signature", {"signature": bytes(64)}),
+        *((f"a {kind} of low order", {kind: key}) for kind in ("mask_key", "share_key") for key in LOW_ORDER[:4]),
+        *(
+            (f"a {kind} not below p", {kind: (PRIME + 9).to_bytes(32, "little")})
+            for kind in ("mask_key", "share_key")
+        ),
+    ):
+        yield refused(name, **fields([line("ana", **changed), line("bob")]))
+    swapped = line("ana")
+    swapped["mask_key"], swapped["share_key"] = swapped["share_key"], swapped["mask_key"]
+    yield refused("keys swapped", **fields([swapped, line("bob")]))
+
+
+def half_degree(users):
+    half = 0
+    while 3**half < users * 2**40:
+        half += 1
+    return half
+
+
+def graph_cases():
+    for users in (2, 12, 59, 60, 100, 300):
+        for inner in ("secagg", "secagg+"):
+            place, half = users // 3, half_degree(users)
+            holders = range(users)
+            if inner == "secagg+" and 2 * half < users - 1:
+                stream = words(sha256(CONTEXT + ROSTER), RING_32, 0, 2 * users)
+                order = sorted(range(users), key=lambda i: int.from_bytes(stream[8 * i : 8 * i + 8], "little"))
+                at = order.index(place)
+                holders = sorted(order[(at + step) % users] for step in range(-half, half + 1))
+            fields = {"context": CONTEXT, "digest": ROSTER, "inner": inner, "users": users, "place": place}
+            yield case(f"{users} users", **fields, holders=" ".join(map(str, holders)))
+
+
+def share_words(secret, threshold, point, randomness):
+    """The nine words of a share: of each limb the polynomial with coefficients from the keystream, by Horner."""
+    number = int.from_bytes(secret, "little")
+    drawn = list(islice(keystream_words(randomness, PRIME_31), 9 * (threshold - 1)))
+    for limb in range(9):
+        value = 0
+        for degree in range(threshold - 1):
+            value = (value + drawn[9 * degree + limb]) * point % PRIME_31
+        yield (value + (number >> 30 * limb) % 2**30) % PRIME_31
+
+
+def shamir_cases():
+    randomness = sha256(b"coterie vector: coefficients")
+    secret = sha256(b"coterie vector: a secret")
+    for threshold, points in ((1, (1,)), (2, (1, 2, 3)), (5, (1, 9, 300, 4000, 65_535)), (7, tuple(range(1, 10)))):
+        for shared in (secret, bytes(32), bytes([255]) * 32):
+            shares = b"".join(struct.pack("<9I", *share_words(shared, threshold, x, randomness)) for x in points)
+            fields = {"secret": shared, "threshold": threshold, "randomness": randomness, "shares": shares}
+            yield case(f"{threshold} of {len(points)}", **fields, points=" ".join(map(str, points)))
+    limbs = [0] * 9
+    for at, limb in ((0, 2**30), (5, 2**31 - 2), (8, 2**16)):
+        wrong = struct.pack("<9I", *limbs[:at], limb, *limbs[at + 1 :])
+        yield refused(f"limb {at} is {limb}", points="1", shares=wrong)
+
+
+def pair_cases():
+    for own, other in (("ana", "bob"), ("bob", "ana"), ("\uff5e", "\U0001f600"), ("\U0001f600", "\uff5e")):
+        lower, higher = sorted((own, other), key=str.encode)
+        shared = x25519(MASK[own], seal_public(MASK[other]))
+        seed = expand(extract(shared, CONTEXT), enc("coterie/v1/pair", ROSTER, lower, higher))
+        ids = {"user": own.encode(), "peer": other.encode(), "context": CONTEXT, "roster": ROSTER}
+        mask = {"seed": seed, "sign": 1 if own == lower else -1, "words": words(seed, RING_32)}
+        digest = sha256(enc("coterie/v1/seed", CONTEXT, own, seed))
+        keys = {"secret": MASK[own], "public": seal_public(MASK[other])}
+        yield case("a pair", **ids, **keys, **mask, seed_digest=digest)
+    ids = {"user": b"ana", "peer": b"bob", "context": CONTEXT, "roster": ROSTER}
+    for peer in LOW_ORDER:
+        yield refused("low order", **ids, secret=MASK["ana"], public=peer)
+
+
+def box_cases():
+    def box(sender, receiver, context=CONTEXT, digest=ROSTER):
+        info = enc("coterie/v1/share", context, digest, sender, receiver)
+        key = expand(extract(x25519(SHARE[sender], seal_public(SHARE[receiver])), context), info)
+        return ChaCha20Poly1305(key).encrypt(bytes(12), shares, info)
+
+    shares = bytes(range(72))
+    given = {"context": CONTEXT, "roster": ROSTER, "shares": shares}
+    ana_to_bob = given | {
+        "user": b"ana", "peer": b"bob", "secret": SHARE["ana"], "public": seal_public(SHARE["bob"])
+    }  # fmt: skip
+    for own, other in (("ana", "bob"), ("bob", "ana"), ("zoë", "ana")):
+        ids = {"user": own.encode(), "peer": other.encode()}
+        keys = {"secret": SHARE[own], "public": seal_public(SHARE[other])}
+        yield case("a box", **given, **ids, **keys, box=box(own, other))
+    good = box("ana", "bob")
+    for bit in (0, 71 * 8, 72 * 8, 88 * 8 - 1):
+        flipped = int.from_bytes(good, "little") ^ 1 << bit
+        yield refused(f"bit {bit} flipped", **ana_to_bob, box=flipped.to_bytes(88, "little"))
+    yield refused("cut off", **ana_to_bob, box=good[:-1])
+    yield refused("too long", **ana_to_bob, box=good + b"\0")
+    yield refused("of the other direction", **ana_to_bob, box=box("bob", "ana"))
+    yield refused("of another pair", **ana_to_bob, box=box("ana", "zoë"))
+    yield refused("of another round", **ana_to_bob, box=box("ana", "bob", context=OTHER))
+    yield refused("of another roster", **ana_to_bob, box=box("ana", "bob", digest=OTHER))
+
+
+def agreement_cases():
+    def positions(places):
+        return b"".join(place.to_bytes(4, "little") for place in places)
+
+    def signed(purpose, *lists, context=CONTEXT, digest=ROSTER):
+        statement = enc(f"coterie/v1/{purpose}", context, digest, *map(positions, lists))
+        return sign(IDENTITY["ana"], statement)
+
+    def fields(*lists):
+        names = ("sharers", "included", "excluded")
+        shown = {name: " ".join(map(str, places)) for name, places in zip(names, lists, strict=True)}
+        keys = {"secret": IDENTITY["ana"], "public": identity_public(IDENTITY["ana"])}
+        return {"context": CONTEXT, "roster": ROSTER, **keys, **shown}
+
+    lists = ((0, 1, 2, 3, 5, 300), (0, 1, 2, 300), (3, 5))
+    for chosen in (lists, ((0, 1), (0, 1), ()), ((0,), (), (0,))):
+        signature, upload = signed("agree", *chosen), signed("upload", chosen[0])
+        yield case("an agreement", **fields(*chosen), signature=signature, upload=upload)
+    sharers, included, excluded = lists
+    for name, other in (
+        ("one more included", (sharers, (0, 1, 2, 3, 300), (5,))),
+        ("lists swapped", (sharers, excluded, included)),
+        ("other sharers", (sharers[:-1], included, excluded)),
+        ("a boundary moved", (sharers, included[:-1], (300, *excluded))),
+    ):
+        yield refused(name, **fields(*lists), signature=signed("agree", *other))
+    yield refused("another round", **fields(*lists), signature=signed("agree", *lists, context=OTHER))
+    yield refused("another roster", **fields(*lists), signature=signed("agree", *lists, digest=OTHER))
+    yield refused("another purpose", **fields(*lists), signature=signed("upload", *lists))
 
 
 # --- messages (docs/protocol.md §6) -------------------------------------------------------------------------
@@ -491,9 +692,52 @@ MESSAGES = {
     "Signed": ("client", [4, "keyboard", "ana", A, S], b""),
     "Founding": ("server", [5, b"a charter's bytes" * 20, {"ana": S, "bob": S}], b""),
     "Accepted": ("client", [6, "keyboard", "é" * 32, A], b""),
-    "RoundCall": ("server", [7, "keyboard", A, 70_000, b"model", b"{}", 1_663_370, 1.5, 120, 200], b""),
+    "RoundCall": ("server", [7, "keyboard", A, 70_000, b"model", b"{}", 1_663_370, 1.5, 120, 200, 12], b""),
     "SealedVector": ("client", [8, "keyboard", A, 2**40, "ana", B], bytes(range(20))),
+    "UnsealedCall": ("server", [9, "keyboard", "secagg+", 5, b"model", b"{}", 10, 1.5, 120, 200, 12], b""),
+    "Advertisement": ("client", [10, "keyboard", A, "ana", B, A, S], b""),
+    "RosterCall": ("server", [11, "keyboard", A, [["ana", A, B, A, S], ["bob", B, A, B, S]]], b""),
+    "RosterCall without users": ("server", [11, "keyboard", A, []], b""),
+    "Sharing": ("client", [12, "keyboard", A, "ana", B, bytes(range(88)) * 3], b""),
+    "Delivery": ("server", [13, "keyboard", A, [0, 1, 300, 65_534], bytes(range(88))], b""),
+    "MaskedVector": ("client", [14, "keyboard", A, "ana", S], bytes(range(20))),
+    "Proposal": ("server", [15, "keyboard", A, [0, 1, 127, 128], []], b""),
+    "Agreement": ("client", [16, "keyboard", A, "ana", S], b""),
+    "Opening": ("server", [17, "keyboard", A, [0, 2], [S, S]], b""),
+    "Unmasking": ("client", [18, "keyboard", A, "ana", bytes(72)], b""),
 }
+
+
+def pairwise_refusals():
+    """Every message of a pairwise round with something wrong in each of its fields."""
+    roster = MESSAGES["RosterCall"][1][3]
+    for name, at, wrong in (
+        ("UnsealedCall", 2, ""), ("UnsealedCall", 2, "x" * 65), ("UnsealedCall", 2, "é" * 33),
+        ("UnsealedCall", 3, -1), ("UnsealedCall", 10, 0),
+        ("Advertisement", 2, A[:31]), ("Advertisement", 3, ""), ("Advertisement", 4, B + b"\0"),
+        ("Advertisement", 5, b""), ("Advertisement", 6, S[:63]),
+        ("RosterCall", 2, b""), ("RosterCall", 3, b"lines"), ("RosterCall", 3, [roster[0][:4]]),
+        ("RosterCall", 3, [[*roster[0], 0]]), ("RosterCall", 3, [["", *roster[0][1:]]]),
+        ("RosterCall", 3, [["ana", A[:31], B, A, S]]), ("RosterCall", 3, [["ana", A, B, A, S[:63]]]),
+        ("Sharing", 4, B[:31]), ("Sharing", 5, "text"), ("Sharing", 5, [b"share"]),
+        ("Delivery", 3, [65_535]), ("Delivery", 3, [-1]), ("Delivery", 3, ["ana"]), ("Delivery", 4, 7),
+        ("MaskedVector", 3, "x" * 65), ("MaskedVector", 4, S + b"\0"),
+        ("Proposal", 3, 0), ("Proposal", 4, [2**64 - 1]), ("Proposal", 4, [1.5]),
+        ("Agreement", 2, A + A), ("Agreement", 4, b""),
+        ("Opening", 3, [65_535]), ("Opening", 4, [S[:63]]), ("Opening", 4, S),
+        ("Unmasking", 1, ""), ("Unmasking", 4, []),
+    ):  # fmt: skip
+        sender, fields, tail = MESSAGES[name]
+        body = packed([*fields[:at], wrong, *fields[at + 1 :]])
+        yield f"{name}, field {at}: {str(wrong)[:20]}", (sender, framed(body, tail))
+    for name in ("UnsealedCall", "Advertisement", "RosterCall", "Sharing", "Delivery", "MaskedVector", "Proposal",
+                 "Agreement", "Opening", "Unmasking"):  # fmt: skip
+        sender, fields, tail = MESSAGES[name]
+        yield f"{name}, a field too few", (sender, framed(packed(fields[:-1]), tail))
+        yield f"{name}, a field too many", (sender, framed(packed([*fields, b""]), tail))
+        yield f"{name}, from the other role", ({"client": "server", "server": "client"}[sender],
+                                               framed(packed(fields), tail))  # fmt: skip
+        yield f"{name}, a wrong tail", (sender, framed(packed(fields), b"" if tail else bytes(8)))
 
 
 def message_cases():
@@ -515,7 +759,7 @@ def message_cases():
         "padding that is not zero": ("client", framed(vector, tail, padding=b"\1")),
         "a vector without words": ("client", framed(vector)),
         "a tail where none belongs": ("server", framed(plain, tail)),
-        "an unknown tag": ("server", framed(packed([9, "keyboard"]))),
+        "an unknown tag": ("server", framed(packed([19, "keyboard"]))),
         "the other role's message": ("client", framed(plain)),
         "a field too few": ("client", framed(packed([6, "keyboard", "ana"]))),
         "a field too many": ("client", framed(packed([6, "keyboard", "ana", A, 0]))),
@@ -528,6 +772,8 @@ def message_cases():
         "a round of 2^63": ("server", framed(packed([*call[:3], 2**63, *call[4:]]))),
         "a round that is a fraction": ("server", framed(packed([*call[:3], 1.5, *call[4:]]))),
         "no values at all": ("server", framed(packed([*call[:6], 0, *call[7:]]))),
+        **dict(pairwise_refusals()),
+        "nobody included": ("server", framed(packed([*call[:9], 0]))),
     }
     for name, (sender, data) in bad.items():
         yield refused(name, sender=sender, data=data)
@@ -547,6 +793,14 @@ FILES = {
     "seal": seal_cases,
     "rounds": round_cases,
     "keystream": keystream_cases,
+    "chacha20_poly1305": chacha_cases,
+    "context": context_cases,
+    "roster": roster_cases,
+    "graph": graph_cases,
+    "shamir": shamir_cases,
+    "pair": pair_cases,
+    "box": box_cases,
+    "agreement": agreement_cases,
     "messages": message_cases,
 }
 

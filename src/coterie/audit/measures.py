@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -135,15 +136,20 @@ class RunningMeasures:
         return view
 
     @property
+    def state(self) -> tuple[int, int, int, int]:
+        """What a round without a result leaves as it is: T, max n_i - min n_i, Σ n_i, rounds with a result."""
+        return self._strong.level, self._high - self._low, self._total, self._completed
+
+    @property
     def now(self) -> RoundMeasures:
         """The measures after the last round."""
-        gap = self._high - self._low
+        strong, gap, total, completed = self.state
         return RoundMeasures(
-            strong=self._strong.level,
+            strong=strong,
             fairness_gap=gap / max(self._rounds, 1),
-            fairness_gap_completed=gap / max(self._completed, 1),
-            cardinality=self._total / max(self._rounds, 1),
-            skipped=self._rounds - self._completed,
+            fairness_gap_completed=gap / max(completed, 1),
+            cardinality=total / max(self._rounds, 1),
+            skipped=self._rounds - completed,
         )
 
 
@@ -157,17 +163,22 @@ def measure(log: ParticipationLog) -> Measures:
     (1.3333333333333333, 1)
     """
     running = RunningMeasures(log.users)
-    # One row per measure, in the order of `RoundMeasures`; float64 holds the two counts exactly.
-    table = np.empty((len(RoundMeasures._fields), log.rounds))
-    for index, (_, sets) in enumerate(log.by_round()):
-        running.add_round(sets)
-        table[:, index] = running.now
-    strong, gap, gap_completed, cardinality, skipped = table
+    rounds, starts = np.unique(log.set_rounds, return_index=True)
+    bounds = np.append(starts, len(log.set_rounds)).tolist()
+    # What changes with a result only: T, the gap in rounds, Σ_i n_i, and the rounds with a result.
+    states = np.zeros((4, len(rounds) + 1), dtype=np.int64)
+    states[0, 0] = log.users
+    for index, (low, high) in enumerate(pairwise(bounds), start=1):
+        running.add_round([log.members[log.starts[s] : log.starts[s + 1]] for s in range(low, high)])
+        states[:, index] = running.state
+    lengths = np.diff(np.concatenate(([0], rounds - log.first, [log.rounds])))
+    strong, gap, total, completed = np.repeat(states, lengths, axis=1)
+    elapsed = np.arange(1, log.rounds + 1)
     return Measures(
-        strong=strong.astype(np.int64),
-        fairness_gap=gap,
-        fairness_gap_completed=gap_completed,
-        cardinality=cardinality,
-        skipped=skipped.astype(np.int64),
+        strong=strong,
+        fairness_gap=gap / elapsed,
+        fairness_gap_completed=gap / np.maximum(completed, 1),
+        cardinality=total / elapsed,
+        skipped=elapsed - completed,
         participation=running.participation,
     )

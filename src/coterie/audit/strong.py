@@ -1,5 +1,7 @@
 """The strong privacy level T of a log (eq. def_privacy), exact, by partition refinement."""
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -24,10 +26,12 @@ class StrongLevel:
     >>> strong = StrongLevel(users=6)
     >>> strong.level
     6
-    >>> strong.add([0, 1, 2, 3])
+    >>> strong.add([0, 1, 2, 3])  # a new class, of users never seen
+    array([-1])
     >>> strong.level
     4
-    >>> strong.add([3, 4])
+    >>> strong.add([3, 4])  # two new ones: of user 4, and of user 3, cut from class 0
+    array([-1,  0])
     >>> strong.level, strong.class_of.tolist(), strong.class_sizes().tolist()
     (1, [0, 0, 0, 2, 1, -1], [3, 3, 3, 1, 1, 0])
     """
@@ -60,12 +64,19 @@ class StrongLevel:
         view.flags.writeable = False
         return view
 
+    @property
+    def sizes(self) -> IntArray:
+        """The size of each class: a read-only view that follows later sets."""
+        view = self._sizes[: self._classes]
+        view.flags.writeable = False
+        return view
+
     def class_sizes(self) -> IntArray:
         """Return the size of each user's class, 0 for a user in no set so far: no sum tells of that user."""
         return self._sizes[self._class_of]
 
-    def add(self, members: ArrayLike) -> None:
-        """Take in one more learned set."""
+    def add(self, members: ArrayLike) -> IntArray:
+        """Take in one more learned set; return what each new class was cut from, -1 for users never seen."""
         users = learned_set(members, self._users)
         # int64: as an index it needs no conversion, and the sort below is vectorised for it.
         touched, where, inside = np.unique(
@@ -74,7 +85,7 @@ class StrongLevel:
         before = self._sizes[touched]
         cut = inside != before  # part of a class, or users never seen before
         if not cut.any():
-            return
+            return touched[:0]
         parts = inside[cut]
         fresh = np.arange(self._classes, self._classes + len(parts))
         self._classes += len(parts)
@@ -86,6 +97,8 @@ class StrongLevel:
         left = before[split] - inside[split]
         self._sizes[touched[split]] = left
         self._level = min(self._level, int(parts.min()), int(left.min(initial=self._level)))
+        parents: IntArray = touched[cut]
+        return parents
 
 
 def strong_level(log: ParticipationLog) -> int:
@@ -96,7 +109,31 @@ def strong_level(log: ParticipationLog) -> int:
     >>> strong_level(ParticipationLog.from_dense([[1, 1, 1, 0], [0, 1, 1, 0]]))
     1
     """
-    strong = StrongLevel(log.users)
-    for _, members in log.sets():
-        strong.add(members)
+    shown, _ = seen_only(log)
+    if shown.users == 0:
+        return log.users
+    strong = StrongLevel(shown.users)
+    for start, stop in pairwise(shown.starts.tolist()):
+        strong.add(shown.members[start:stop])
     return strong.level
+
+
+def seen_only(log: ParticipationLog) -> tuple[ParticipationLog, IntArray]:
+    """Return the log of the users who took part, numbered anew, and their old numbers.
+
+    Only they decide the levels, and a log may claim any number of others: what is done costs by the sets alone.
+
+    >>> log = ParticipationLog(users=2**31 - 1, rounds=1, set_rounds=[0], starts=[0, 2], members=[5, 10**9])
+    >>> shown, seen = seen_only(log)
+    >>> shown, shown.members.tolist(), seen.tolist()
+    (ParticipationLog(2 users, 1 rounds, 1 learned sets), [0, 1], [5, 1000000000])
+    """
+    if log.users <= len(log.members):
+        took_part = np.zeros(log.users, dtype=np.bool_)
+        took_part[log.members] = True
+        seen = np.flatnonzero(took_part)
+        members = log.members if len(seen) == log.users else (np.cumsum(took_part) - 1)[log.members]
+    else:
+        seen, members = np.unique(log.members, return_inverse=True)
+    shown = ParticipationLog(len(seen), log.rounds, log.set_rounds, log.starts, members, first=log.first)
+    return shown, seen

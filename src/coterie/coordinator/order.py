@@ -115,17 +115,23 @@ class Coordinator:
         available: BoolArray,
         aggregation: Aggregation,
         keep: Callable[[int, Gathered], None] = _keep_nothing,
+        step: int | None = None,
     ) -> Outcome:
         """Run the next round among the available users.
 
-        `keep` gets a round's number and result before the ledger commits it, for a caller that must still have
-        the result if it dies right after the commit.
+        `step` is the step that the aggregation was made for, if it was made for one: if another coordinator has
+        gone on meanwhile, nobody is asked. `keep` gets a round's number and result before the ledger commits it,
+        for a caller that must still have the result if it dies right after the commit.
 
         Raises `Busy` while another coordinator is in a round, and what the aggregation raises as UsageError, after
         the round was abandoned. After any other exception the round stays open, and the next call counts it as
         the worst that it can have been.
         """
         with self.ledger.claim():
+            if step is not None and step != self.step:
+                raise UsageError(
+                    f"{self.ledger.place} is at step {self.step}, not at {step}: another process goes on with it"
+                )
             cohort = self.choose(available, aggregation.ready(self.ledger.plan))
             if cohort is None:
                 reason = "the available users do not fill a cohort"

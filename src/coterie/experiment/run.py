@@ -118,7 +118,8 @@ class Run:
 
     def _step(self, available: BoolArray) -> RoundRow:
         started = time.perf_counter()
-        outcome = self._coordinator.run_round(available, self._aggregation(), self._set_aside)
+        aggregation = self._aggregation()
+        outcome = self._coordinator.run_round(available, aggregation, self._set_aside, step=len(self.rows))
         loss = None if outcome.mean is None else self._training_loss(outcome.gathered)
         return self._finish(outcome, int(available.sum()), loss, started)
 

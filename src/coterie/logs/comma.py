@@ -3,6 +3,7 @@
 import csv
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -27,26 +28,33 @@ class _Reader(Protocol):
     def __next__(self) -> list[str]: ...
 
 
-def read_csv(path: Path, known: Sequence[str]) -> Rows:
-    """Read the columns of a CSV file, in UTF-8 with or without a byte-order mark; `known` may occur."""
-    # A name's number is its rank among the names in the order of their first rows.
-    numbers: defaultdict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__
-    rounds, sets, users, lines = ([np.zeros(0, dtype=np.int64)] for _ in range(4))
+@contextmanager
+def csv_rows(path: Path) -> Iterator[_Reader]:
+    """Open a CSV file, in UTF-8 with or without a byte-order mark."""
     # A byte that is not UTF-8 is let through as a lone surrogate, which no valid text holds, and is refused
     # where it stands, with its line; the decoder would not know the line.
     with (
         reading(path),
         path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
     ):
-        reader = csv.reader(file, strict=True)
-        header = _header(path, reader, known)
-        for piece_lines, rows in _pieces(path, reader, len(header)):
+        yield csv.reader(file, strict=True)
+
+
+def read_csv(path: Path, known: Sequence[str]) -> Rows:
+    """Read the columns of a CSV file; `known` may occur."""
+    # A name's number is its rank among the names in the order of their first rows.
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    rounds, sets, users, lines = ([np.zeros(0, dtype=np.int64)] for _ in range(4))
+    with csv_rows(path) as reader:
+        header = csv_header(path, reader)
+        check_columns(f"{path}, line 1", header, known)
+        for piece_lines, rows in csv_pieces(path, reader, len(header)):
             columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-            rounds.append(_integers(path, "round", columns["round"], piece_lines))
+            rounds.append(csv_integers(path, "round", columns["round"], piece_lines))
             users.append(np.fromiter(map(numbers.__getitem__, columns["user"]), np.int64, len(rows)))
             if "set" in columns:
-                sets.append(_integers(path, "set", columns["set"], piece_lines))
+                sets.append(csv_integers(path, "set", columns["set"], piece_lines))
             lines.append(piece_lines)
     return Rows(
         path,
@@ -58,13 +66,13 @@ def read_csv(path: Path, known: Sequence[str]) -> Rows:
     )
 
 
-def _header(path: Path, reader: _Reader, known: Sequence[str]) -> list[str]:
+def csv_header(path: Path, reader: _Reader) -> list[str]:
+    """Return the first row, which is text."""
     header = next(_rows(path, reader, 1), [])
     if not header:
         raise UsageError(f"{path} is empty; its first line must be round,user")
     if any(name_problem(column) for column in header[0] if column):
         raise UsageError(f"{path}, line 1: this is not text in UTF-8; save the file as CSV in UTF-8")
-    check_columns(f"{path}, line 1", header[0], known)
     return header[0]
 
 
@@ -87,7 +95,7 @@ def _rows(path: Path, reader: _Reader, size: int) -> Iterator[list[list[str]]]:
         yield rows
 
 
-def _pieces(path: Path, reader: _Reader, width: int) -> Iterator[tuple[IntArray, list[list[str]]]]:
+def csv_pieces(path: Path, reader: _Reader, width: int) -> Iterator[tuple[IntArray, list[list[str]]]]:
     """Yield the rows, all of the full width, with the lines where they begin; blank lines are left out."""
     start = reader.line_num
     for rows in _rows(path, reader, _PIECE):
@@ -114,7 +122,7 @@ def _height(row: list[str]) -> int:
     return 1 + sum(field.count("\n") + field.count("\r") - field.count("\r\n") for field in row)
 
 
-def _integers(path: Path, what: str, column: Sequence[str], lines: IntArray) -> IntArray:
+def csv_integers(path: Path, what: str, column: Sequence[str], lines: IntArray) -> IntArray:
     """Return a column of integers, 0 or more; int() alone would also let 1_000, ' 7' or '٣' pass."""
     text = "".join(column)
     digits = len(str(MAX_NUMBER))

@@ -11,6 +11,10 @@ from coterie.files import reading
 from coterie.logs.rows import MAX_NUMBER, Rows, check_columns, set_numbers
 from coterie.values import IntArray, ParticipationLog
 
+MAX_ROWS = 2 * 10**8
+MAX_BYTES = 2**32
+"""Of a file unpacked: a small file can claim far more than fits into memory."""
+
 
 def read_parquet(path: Path, known: Sequence[str]) -> Rows:
     """Read the columns of a Parquet file; `known` may occur."""
@@ -19,6 +23,7 @@ def read_parquet(path: Path, known: Sequence[str]) -> Rows:
         try:
             parquet = pq.ParquetFile(file)
             check_columns(str(path), parquet.schema_arrow.names, known)
+            _check_size(path, parquet.metadata)
             table = parquet.read()
             users = _encoded(pa, path, table["user"])
             names = [str(name) for name in users.dictionary.to_pylist()]
@@ -32,6 +37,16 @@ def read_parquet(path: Path, known: Sequence[str]) -> Rows:
         users=users.indices.to_numpy(),
         names=names,
     )
+
+
+def _check_size(path: Path, metadata: Any) -> None:  # noqa: ANN401
+    """Refuse a file that unpacks to more than a log of this many rows can hold, before it is unpacked."""
+    unpacked = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+    if metadata.num_rows > MAX_ROWS or unpacked > MAX_BYTES:
+        raise UsageError(
+            f"{path} holds {metadata.num_rows} rows in {unpacked} bytes, more than {MAX_ROWS} rows or {MAX_BYTES} "
+            f"bytes; audit the rounds in parts"
+        )
 
 
 def _encoded(pa: Any, path: Path, column: Any) -> Any:  # noqa: ANN401 - pyarrow is not typed

@@ -1,7 +1,7 @@
 """The rows of a log file, checked, and the logs they make: the same for every file form."""
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -16,6 +16,7 @@ MAX_NUMBER = 10**18 - 1  # of a round or a set: 18 digits always fit in 64 bits
 # One mistyped round number must not ask for the memory of all the rounds up to it.
 _MAX_ROUNDS = 10**8
 _MAX_USERS = 2**31 - 1  # users are numbered in 32 bits
+_MAX_UNSEEN = 10**7  # a claimed number must not decide how much memory is taken
 _MAX_CELLS = 10**9  # rounds × users of an availability log, a byte each
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 
@@ -34,6 +35,8 @@ class Rows:
     def __post_init__(self) -> None:
         if len(self.rounds) == 0:
             raise UsageError(f"{self.path} holds no rows; a log needs at least one (round, user)")
+        if all(self.names) and (text := "".join(self.names)).isascii() and "\0" not in text:
+            return  # a million names at once
         for index, name in enumerate(self.names):
             problem = name_problem(name)
             if problem:
@@ -144,18 +147,23 @@ def availability_log(rows: Rows, users: int | None) -> AvailabilityLog:
 
 def _span(rows: Rows, rounds: int | None) -> tuple[int, int]:
     """Return the first round, and how many there are: those in the file, or as many as given."""
-    first, last = int(rows.rounds.min()), int(rows.rounds.max())
+    return span(rows.path, rows.rounds, rounds, rows.place)
+
+
+def span(path: Path, found: IntArray, rounds: int | None, place: Callable[[int], str]) -> tuple[int, int]:
+    """Return the first of the rounds found, and how many there are; `place` says where one stands."""
+    first, last = int(found.min()), int(found.max())
     held = last - first + 1
     if held > _MAX_ROUNDS:
         raise UsageError(
-            f"{rows.place(int(np.argmax(rows.rounds)))}: from round {first} to round {last} there are {held} "
+            f"{place(int(np.argmax(found)))}: from round {first} to round {last} there are {held} "
             f"rounds, more than {_MAX_ROUNDS}; number the rounds one after the other"
         )
     if rounds is None:
         return first, held
     if rounds < held:
         raise UsageError(
-            f"{rows.path} goes from round {first} to round {last}: {held} rounds, more than the {rounds} "
+            f"{path} goes from round {first} to round {last}: {held} rounds, more than the {rounds} "
             f"given; give the number of all rounds, with a result or without"
         )
     if rounds > _MAX_ROUNDS:
@@ -179,18 +187,35 @@ def _numbered(rows: Rows, users: int | None) -> tuple[IntArray, tuple[str, ...] 
         if all(len(name) <= digits and int(name) < users for name in rows.names):
             numbers = np.fromiter(map(int, rows.names), np.int64, found)
             return numbers[rows.users], None, users
+    order = _ordered(rows.names, integers=integers)
+    numbers = np.empty(found, dtype=np.int64)
+    numbers[order] = np.arange(found)
+    names = with_unseen(rows.path, [rows.names[index] for index in order.tolist()], users)
+    return numbers[rows.users], names, len(names)
+
+
+def _ordered(names: Sequence[str], *, integers: bool) -> IntArray:
+    """Return the places of the names in numeric order, if they are integers, else in lexicographic order."""
+    if integers and max(map(len, names)) <= len(str(MAX_NUMBER)):
+        return np.argsort(np.fromiter(map(int, names), np.int64, len(names)))
     # For integers without leading zeros, the shorter and then the lexicographic order is the numeric one.
-    names = sorted(rows.names, key=(lambda name: (len(name), name)) if integers else None)
-    number = {name: index for index, name in enumerate(names)}
-    numbers = np.fromiter(map(number.__getitem__, rows.names), np.int64, found)
-    if users is not None:
-        names.extend(islice(_fresh_names(number), users - found))
-    return numbers[rows.users], tuple(names), len(names)
+    key = (lambda index: (len(names[index]), names[index])) if integers else names.__getitem__
+    return np.array(sorted(range(len(names)), key=key), dtype=np.int64)
 
 
-def _fresh_names(taken: Container[str]) -> Iterator[str]:
-    """Yield names for users that the file does not name."""
-    return (name for name in map("unseen-{}".format, count(1)) if name not in taken)
+def with_unseen(path: Path, names: list[str], users: int | None) -> tuple[str, ...]:
+    """Return the names of all `users`: those given, and `unseen-1` and so on for users the file does not name."""
+    missing = 0 if users is None else users - len(names)
+    if missing == 0:
+        return tuple(names)
+    if missing > _MAX_UNSEEN:
+        raise UsageError(
+            f"{path} names {len(names)} users; {missing} more were given, and names are made up for at most "
+            f"{_MAX_UNSEEN}: check the number of users"
+        )
+    taken = frozenset(names)
+    fresh = (name for name in map("unseen-{}".format, count(1)) if name not in taken)
+    return (*names, *islice(fresh, missing))
 
 
 def _refuse_repeat(rows: Rows, repeated: IntArray) -> None:

@@ -1,35 +1,51 @@
-"""HOW the sum is taken: batches sealed by their members' own keys (docs/protocol.md)."""
+"""HOW the sum is taken: batches sealed by their members' own keys (docs/protocol.md).
+
+Every inner protocol has one shape for a transport: a `ServerRound` at the server, a `Client` at each user, and
+bytes between them (`exchange.run_round` is the shortest driver). A call gives a `Task`; train, `seal`, and pass on
+what `receive` answers until the server's `advance` has nothing more to send.
+"""
 
 from coterie.secagg.charter import Charter, DeviceConfiguration, Member, TrustServerForIdentities, VerifyMember
-from coterie.secagg.exchange import MemoryStore, found_batch, run_open_round, simulated_client
+from coterie.secagg.client import SealedClient
+from coterie.secagg.exchange import MemoryStore, found_batch, run_round, simulated_client
 from coterie.secagg.founding import BatchFounder
 from coterie.secagg.keys import IdentityKey, SealKey, Seed
 from coterie.secagg.membership import Membership
-from coterie.secagg.open import BatchSum, OpenClient, OpenResult, OpenRound, Task
+from coterie.secagg.open import OpenRound
 from coterie.secagg.ring import Sum
-from coterie.secagg.seal import DeviceStore, Terms
+from coterie.secagg.rounds import Client, LearnedSum, Outgoing, RoundResult, ServerRound, Task
+from coterie.secagg.seal import DeviceStore
+from coterie.secagg.server import sealed_round, unsealed_round
+from coterie.secagg.terms import Terms
+from coterie.secagg.unsealed import UnsealedClient
 
 __all__ = [
     "BatchFounder",
-    "BatchSum",
     "Charter",
+    "Client",
     "DeviceConfiguration",
     "DeviceStore",
     "IdentityKey",
+    "LearnedSum",
     "Member",
     "Membership",
     "MemoryStore",
-    "OpenClient",
-    "OpenResult",
     "OpenRound",
+    "Outgoing",
+    "RoundResult",
     "SealKey",
+    "SealedClient",
     "Seed",
+    "ServerRound",
     "Sum",
     "Task",
     "Terms",
     "TrustServerForIdentities",
+    "UnsealedClient",
     "VerifyMember",
     "found_batch",
-    "run_open_round",
+    "run_round",
+    "sealed_round",
     "simulated_client",
+    "unsealed_round",
 ]

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 from coterie.errors import PeerError, UsageError
 from coterie.secagg.encoding import LARGEST_INTEGER, Reader, enc
-from coterie.secagg.keys import KEY_BYTES, IdentityKey, check_identity_key, check_seal_key, verify_signature
+from coterie.secagg.keys import KEY_BYTES, IdentityKey, check_exchange_key, check_identity_key, verify_signature
 
 PROTOCOL = "coterie/sealed"
 VERSION = 1
@@ -74,12 +74,15 @@ class Charter:
     inner: str
     """The inner protocol (§4)."""
     members: tuple[Member, ...]
+    first: int = 0
+    """The first round that can be sealed under this charter: a batch founded late need not begin at zero (§3)."""
 
     def __post_init__(self) -> None:
         _check_name(self.scope, "a data scope")
         _check_name(self.inner, "an inner protocol's name")
         _check_count(self.privacy, "a charter's privacy level T")
         _check_count(self.modulus, "a charter's modulus q")
+        _check_count(self.first, "a charter's first round", least=0)
         members = tuple(sorted(self.members, key=_order))
         object.__setattr__(self, "members", members)
         if not 1 <= len(members) <= LARGEST_BATCH:
@@ -89,13 +92,13 @@ class Charter:
             raise UsageError(f"the charter has the member {twice!r} twice")
 
     def encode(self) -> bytes:
-        """Return enc(protocol, version, scope, T, q, inner, number of members, each member's own enc)."""
+        """Return enc(protocol, version, scope, T, q, inner, first round, number of members, each member's enc)."""
         return self._encoded
 
     @cached_property
     def _encoded(self) -> bytes:
         members = (enc(m.user, m.identity, m.seal, m.predecessor) for m in self.members)
-        rules = (self.scope, self.privacy, self.modulus, self.inner, len(self.members))
+        rules = (self.scope, self.privacy, self.modulus, self.inner, self.first, len(self.members))
         return enc(PROTOCOL, VERSION, *rules, *members)
 
     @cached_property
@@ -114,13 +117,13 @@ class Charter:
         if version != VERSION:
             raise PeerError(f"the charter has the version {version}; this is version {VERSION}")
         scope, privacy, modulus = reader.text(LARGEST_NAME), reader.integer(), reader.integer()
-        inner, count = reader.text(LARGEST_NAME), reader.integer()
+        inner, first, count = reader.text(LARGEST_NAME), reader.integer(), reader.integer()
         if count > LARGEST_BATCH:
             raise PeerError(f"the charter has {count} members; at most {LARGEST_BATCH} are allowed")
         try:
             members = tuple(_decoded_member(reader.bytes(LARGEST_MEMBER), number) for number in range(count))
             reader.end()
-            charter = cls(scope, privacy, modulus, inner, members)
+            charter = cls(scope, privacy, modulus, inner, members, first)
         except UsageError as error:
             raise PeerError(f"the charter is not valid: {error}") from error
         if charter.members != members:
@@ -146,7 +149,7 @@ class DeviceConfiguration:
     """The data that rounds may read, by name: a device is in one batch per scope."""
     least_privacy: int = 8
     """The least T of a charter."""
-    inner: frozenset[str] = frozenset({"open"})
+    inner: frozenset[str] = frozenset({"secagg+"})
     """The inner protocols that are permitted."""
     largest_dimension: int = 2**26
     clip_range: tuple[float, float] = (1e-6, 1e6)
@@ -202,12 +205,14 @@ def check_charter(
     configuration: DeviceConfiguration,
     verify_member: VerifyMember,
     sealed_under: Charter | None,
+    sealed_round: int = -1,
 ) -> None:
     """Refuse a charter that breaks a rule of §2, with a PeerError that names it.
 
     `user`, `identity` and `seal` are the device's own id and public keys. `signatures` is None when the device
     is only about to sign. `sealed_under` is the charter that this device sealed under last in this scope, also
     if it accepted others since: dropping it is the owner's override, after which batches may have been split.
+    `sealed_round` is the last round that it sealed in this scope.
     """
     if sealed_under is not None and sealed_under.scope != charter.scope:
         raise UsageError(f"sealed_under has the scope {sealed_under.scope!r}, the charter {charter.scope!r}")
@@ -216,6 +221,10 @@ def check_charter(
     _check_members(charter, verify_member)
     if sealed_under is not None:
         _check_succession(charter, sealed_under)
+    if charter.first <= sealed_round:
+        raise PeerError(
+            f"the charter begins with round {charter.first}; this device has sealed round {sealed_round} already"
+        )
     _check_groups(charter)
     if signatures is not None:
         _check_signatures(charter, signatures)
@@ -264,7 +273,7 @@ def _check_members(charter: Charter, verify_member: VerifyMember) -> None:
     """Refuse members that are not distinct real users with sound keys."""
     for member in charter.members:
         check_identity_key(member.identity, member.user)
-        check_seal_key(member.seal, member.user)
+        check_exchange_key(member.seal, "seal", member.user)
     twice = _repeated(member.identity for member in charter.members)
     if twice is not None:
         raise PeerError(f"two members of the charter have the same identity key, {twice.hex()}")
@@ -344,6 +353,6 @@ def _check_name(name: str, what: str) -> None:
         raise UsageError(f"{what} is {name!r}, {size} bytes of UTF-8; give 1 to {LARGEST_NAME}")
 
 
-def _check_count(value: int, what: str) -> None:
-    if type(value) is not int or not 1 <= value <= LARGEST_INTEGER:
-        raise UsageError(f"{what} is {value!r}; give an integer from 1 to 2^64 - 1")
+def _check_count(value: int, what: str, least: int = 1) -> None:
+    if type(value) is not int or not least <= value <= LARGEST_INTEGER:
+        raise UsageError(f"{what} is {value!r}; give an integer from {least} to 2^64 - 1")

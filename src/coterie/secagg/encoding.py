@@ -18,8 +18,11 @@ def enc(*fields: bytes | str | int) -> bytes:
     >>> enc("ab", 1).hex()
     '0200000000000000616208000000000000000100000000000000'
     """
-    contents = [_content(field) for field in fields]
-    return b"".join(part for content in contents for part in (len(content).to_bytes(_WORD, "little"), content))
+    parts: list[bytes] = []
+    for field in fields:
+        content = field if type(field) is bytes else _content(field)
+        parts += (len(content).to_bytes(_WORD, "little"), content)
+    return b"".join(parts)
 
 
 def _content(field: bytes | str | int) -> bytes:

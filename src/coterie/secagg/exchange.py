@@ -7,19 +7,20 @@ from threading import Lock
 
 from coterie.errors import UsageError
 from coterie.secagg.charter import Charter, DeviceConfiguration, TrustServerForIdentities, VerifyMember
+from coterie.secagg.client import SealedClient
 from coterie.secagg.founding import BatchFounder
 from coterie.secagg.keys import IdentityKey
 from coterie.secagg.membership import Membership
-from coterie.secagg.open import Arrays, OpenClient, OpenResult, OpenRound, Task
-from coterie.secagg.seal import Terms
+from coterie.secagg.ring import Arrays
+from coterie.secagg.rounds import Client, RoundResult, ServerRound, Task
 
-Loses = Callable[[str, str], bool]
-"""Whether a message is lost: asked with the user and "to" or "from" the user."""
+Loses = Callable[[str, int, str], bool]
+"""Whether a message is lost: asked with the user, the phase (from 0), and "to" or "from" the user."""
 
 
-def nothing_lost(user: str, way: str) -> bool:
+def nothing_lost(user: str, phase: int, way: str) -> bool:
     """Lose nothing."""
-    del user, way
+    del user, phase, way
     return False
 
 
@@ -49,53 +50,57 @@ def simulated_client(
     user: str,
     configuration: DeviceConfiguration,
     verify_member: VerifyMember | None = None,
-) -> OpenClient:
+) -> SealedClient:
     """Return a client with a new identity on a device in memory.
 
     Unless given, the members' identities are trusted: all of them live in this process.
     """
     verify = TrustServerForIdentities() if verify_member is None else verify_member
-    return OpenClient(Membership(user, IdentityKey.generate(), configuration, verify, MemoryStore()))
+    return SealedClient(Membership(user, IdentityKey.generate(), configuration, verify, MemoryStore()))
 
 
-def found_batch(scope: str, privacy: int, clients: Iterable[OpenClient]) -> Charter:
+def found_batch(
+    scope: str, privacy: int, clients: Iterable[SealedClient], inner: str = "secagg+", first: int = 0
+) -> Charter:
     """Let clients and server form a batch, and return its charter."""
     members = {client.user: client for client in clients}
-    founder = BatchFounder(scope, privacy, members)
+    founder = BatchFounder(scope, privacy, members, inner, first)
     outgoing = founder.invitations()
     while outgoing:
         answers = {user: members[user].receive(data) for user, data in outgoing.items()}
         outgoing = {}
         for user, answer in answers.items():
-            if isinstance(answer, Task):
-                raise UsageError(f"{user} was given a round while its batch was being formed")
+            if not isinstance(answer, bytes):
+                raise UsageError(f"{user} did not answer while its batch was being formed")
             outgoing |= founder.receive(user, answer)
     if founder.charter is None:
         raise UsageError("the batch was not formed: a member did not answer")
     return founder.charter
 
 
-def run_open_round(
-    charters: Iterable[Charter],
-    clients: Mapping[str, OpenClient],
-    round_: int,
-    terms: Terms,
+def run_round(
+    server: ServerRound,
+    clients: Mapping[str, Client],
     train: Callable[[str, Task], Arrays],
     *,
     weights: Mapping[str, int] | None = None,
     loses: Loses = nothing_lost,
-    least_batches: int = 1,
-) -> OpenResult:
-    """Run one sealed round among clients in this process; `train` gives each user's update for its task."""
-    server = OpenRound(charters, round_, terms, least_batches)
-    for user, call in server.calls().items():
-        if loses(user, "to"):
-            continue
-        task = clients[user].receive(call)
-        if not isinstance(task, Task):
-            raise UsageError(f"{user} answered a call to a round with a message")
-        weight = 1 if weights is None else weights[user]
-        sealed = clients[user].seal(task, train(user, task), weight=weight)
-        if not loses(user, "from"):
-            server.receive(user, sealed)
+) -> RoundResult:
+    """Run one round among clients in this process; `train` gives each user's update for its task.
+
+    A user who misses a message can follow no more; one whose answer is lost still can.
+    """
+    outgoing, phase, away = server.start(), 0, set[str]()
+    while outgoing:
+        for user, data in outgoing.items():
+            away |= {user} if loses(user, phase, "to") else set()
+            if user in away:
+                continue
+            answer = clients[user].receive(data)
+            if isinstance(answer, Task):
+                weight = 1 if weights is None else weights[user]
+                answer = clients[user].seal(answer, train(user, answer), weight=weight)
+            if answer is not None and not loses(user, phase, "from"):
+                server.receive(user, answer)
+        outgoing, phase = server.advance(), phase + 1
     return server.finish()

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from coterie.errors import PeerError, UsageError
 from coterie.secagg.charter import LARGEST_BATCH, LARGEST_NAME, MODULUS, Charter, Member
-from coterie.secagg.keys import check_identity_key, check_seal_key, verify_signature
+from coterie.secagg.keys import check_exchange_key, check_identity_key, verify_signature
 from coterie.secagg.messages import (
+    LARGEST_ROUND,
     Accepted,
     Draft,
     Enrolment,
@@ -15,19 +16,22 @@ from coterie.secagg.messages import (
     decode_from_client,
     encode,
 )
-from coterie.secagg.states import SERVER_FORMING, Forming, following
+from coterie.secagg.rounds import Outgoing
+from coterie.secagg.states import SERVER_FORMING, SERVER_FORMING_ENDS, Forming, following
 
 LARGEST_ANSWER = 4096
 """Bytes that a client's answer has at most while a batch is being formed."""
 
-Outgoing = dict[str, bytes]
-"""Messages to send, by user."""
-
 
 class BatchFounder:
-    """Forms one batch of the given users. `receive` returns what to send next, once everybody has answered."""
+    """Forms one batch of the given users. `receive` returns what to send next, once everybody has answered.
 
-    def __init__(self, scope: str, privacy: int, users: Iterable[str], inner: str = "open") -> None:
+    `first` is the first round that the batch is to be called to: the server's next one, or a later one.
+    """
+
+    def __init__(
+        self, scope: str, privacy: int, users: Iterable[str], inner: str = "secagg+", first: int = 0
+    ) -> None:
         self.users = tuple(users)
         if inner not in MODULUS:
             raise UsageError(f"there is no inner protocol {inner!r}; give one of {', '.join(MODULUS)}")
@@ -39,7 +43,9 @@ class BatchFounder:
             raise UsageError(
                 f"a batch of {len(self.users)} users is too large; at most {LARGEST_BATCH} are allowed"
             )
-        self._scope, self._privacy, self._inner = scope, privacy, inner
+        if not 0 <= first <= LARGEST_ROUND:
+            raise UsageError(f"the first round is {first}; give one from 0 to {LARGEST_ROUND}")
+        self._scope, self._privacy, self._inner, self._first = scope, privacy, inner, first
         self._states = dict.fromkeys(self.users, Forming.INVITED)
         self._members: dict[str, Member] = {}
         self._signatures: dict[str, bytes] = {}
@@ -100,20 +106,25 @@ class BatchFounder:
         states = set(self._states.values())
         if states == {Forming.ENROLLED}:
             members = tuple(sorted(self._members.values(), key=lambda member: member.user.encode()))
-            self._charter = Charter(self._scope, self._privacy, MODULUS[self._inner], self._inner, members)
-            self._states = dict.fromkeys(self.users, Forming.DRAFTED)
+            self._charter = Charter(
+                self._scope, self._privacy, MODULUS[self._inner], self._inner, members, self._first
+            )
+            self._move_on()
             return dict.fromkeys(self.users, encode(Draft(self._charter.encode())))
         if states == {Forming.SIGNED}:
-            self._states = dict.fromkeys(self.users, Forming.FOUNDED)
+            self._move_on()
             founding = Founding(self._drafted.encode(), dict(self._signatures))
             return dict.fromkeys(self.users, encode(founding))
         return {}
+
+    def _move_on(self) -> None:
+        self._states = {user: SERVER_FORMING_ENDS[state] for user, state in self._states.items()}
 
 
 def _member(message: Enrolment) -> Member:
     """Return the charter's line for an enrolment; refuse keys that no member could accept."""
     check_identity_key(message.identity, message.user)
-    check_seal_key(message.seal, message.user)
+    check_exchange_key(message.seal, "seal", message.user)
     try:
         return Member(message.user, message.identity, message.seal, message.predecessor)
     except UsageError as error:

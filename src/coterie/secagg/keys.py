@@ -1,11 +1,12 @@
 """Secrets, and all that is done with them: derive, sign and verify, agree (docs/protocol.md §2 and §3)."""
 
 import hmac
-from typing import NoReturn, SupportsIndex, final
+from typing import ClassVar, NoReturn, Self, SupportsIndex, final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
@@ -23,7 +24,7 @@ _SMALL_ORDER_Y = frozenset({
     0x05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826,
     0x7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7,
 })  # fmt: skip
-# The u that a seal key maps to zero: all points of small order of curve25519 and of its twist.
+# The u that an X25519 key maps to zero: all points of small order of curve25519 and of its twist.
 _LOW_ORDER_U = frozenset({
     0, 1, _PRIME - 1,
     0x00b8495f16056286fdb1329ceb8d09da6ac49ff1fae35616aeb8413b7c7aebe0,
@@ -57,6 +58,11 @@ class Seed(_Secret):
 
     def __init__(self, secret: bytes) -> None:
         self._secret = _checked_secret(secret, "a seed")
+
+    @classmethod
+    def generate(cls) -> "Seed":
+        """Return a new seed from the operating system's generator."""
+        return cls(ChaCha20Poly1305.generate_key())
 
     def reveal(self) -> bytes:
         """Return the secret bytes."""
@@ -144,52 +150,76 @@ def check_identity_key(public: bytes, who: str) -> None:
         raise PeerError(f"the identity key of {who!r} is not canonical: {public.hex()}")
 
 
-@final
-class SealKey(_Secret):
-    """An X25519 key, fresh for every charter and deleted once the chain has started (§2, §3).
-
-    >>> mine, yours = SealKey.generate(), SealKey.generate()
-    >>> mine.agree(yours.public, who="bob") == yours.agree(mine.public, who="ana")
-    True
-    """
+class _ExchangeKey(_Secret):
+    """An X25519 key, for one purpose."""
 
     __slots__ = ("_key", "public")
+    kind: ClassVar[str]
 
     def __init__(self, key: X25519PrivateKey) -> None:
         self._key = key
         self.public = key.public_key().public_bytes_raw()
 
     @classmethod
-    def generate(cls) -> "SealKey":
+    def generate(cls) -> Self:
         """Return a new key from the operating system's generator."""
         return cls(X25519PrivateKey.generate())
 
     @classmethod
-    def from_bytes(cls, secret: bytes) -> "SealKey":
+    def from_bytes(cls, secret: bytes) -> Self:
         """Return the key that `to_bytes` wrote."""
-        return cls(X25519PrivateKey.from_private_bytes(_checked_secret(secret, "a seal key")))
+        return cls(X25519PrivateKey.from_private_bytes(_checked_secret(secret, f"a {cls.kind} key")))
 
     def to_bytes(self) -> bytes:
-        """Return the secret bytes, for the device's own store and nobody else."""
+        """Return the secret bytes."""
         return self._key.private_bytes_raw()
 
     def agree(self, peer: bytes, who: str) -> Seed:
         """Return X25519(own, peer) as in RFC 7748; refuse a peer of low order, with whom all agree on zero."""
-        if _public_number(peer, "seal", who) % _SIGN_BIT % _PRIME in _LOW_ORDER_U:
-            raise PeerError(f"the seal key of {who!r} has low order: {peer.hex()}")
+        if _public_number(peer, self.kind, who) % _SIGN_BIT % _PRIME in _LOW_ORDER_U:
+            raise PeerError(f"the {self.kind} key of {who!r} has low order: {peer.hex()}")
         try:
             return Seed(self._key.exchange(X25519PublicKey.from_public_bytes(peer)))
         except ValueError as error:  # all zeros: OpenSSL's own test for low order, should our list ever be wrong
-            raise PeerError(f"the seal key of {who!r} gives no secret: {peer.hex()}") from error
+            raise PeerError(f"the {self.kind} key of {who!r} gives no secret: {peer.hex()}") from error
 
 
-def check_seal_key(public: bytes, who: str) -> None:
-    """Refuse an X25519 key of low order, or not canonical: in a charter, equal keys must be equal bytes."""
-    number = _public_number(public, "seal", who)
+@final
+class SealKey(_ExchangeKey):
+    """Fresh for every charter, and deleted once the chain has started (§2, §3).
+
+    >>> mine, yours = SealKey.generate(), SealKey.generate()
+    >>> mine.agree(yours.public, who="bob") == yours.agree(mine.public, who="ana")
+    True
+    """
+
+    __slots__ = ()
+    kind = "seal"
+
+
+@final
+class MaskKey(_ExchangeKey):
+    """Fresh for every pairwise round; its shares are opened if its user is excluded (§5)."""
+
+    __slots__ = ()
+    kind = "mask"
+
+
+@final
+class ShareKey(_ExchangeKey):
+    """Fresh for every pairwise round: shares travel under it (§5)."""
+
+    __slots__ = ()
+    kind = "share"
+
+
+def check_exchange_key(public: bytes, kind: str, who: str) -> None:
+    """Refuse an X25519 key of low order, or not canonical: in a list, equal keys must be equal bytes."""
+    number = _public_number(public, kind, who)
     if number % _SIGN_BIT % _PRIME in _LOW_ORDER_U:
-        raise PeerError(f"the seal key of {who!r} has low order: {public.hex()}")
+        raise PeerError(f"the {kind} key of {who!r} has low order: {public.hex()}")
     if number >= _PRIME:
-        raise PeerError(f"the seal key of {who!r} is not canonical: {public.hex()}")
+        raise PeerError(f"the {kind} key of {who!r} is not canonical: {public.hex()}")
 
 
 def _signed(purpose: str, context: tuple[bytes | str | int, ...]) -> bytes:

@@ -40,8 +40,9 @@ class Record(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     sealed_charter: bytes
     """The last charter that this device sealed under: any later one must contain that whole batch."""
     sealed_round: int
+    """The last round that this device sealed in this scope, under whatever charter; -1 if none."""
     sealed_message: memoryview
-    """The last sealed message: the only bytes that may be sent again."""
+    """What was sent of it under the charter in force: the only bytes that may be sent again."""
 
     def __repr__(self) -> str:
         return "Record(…)"
@@ -160,7 +161,7 @@ class Membership:
             chain = start_chain(charter, self.user, SealKey.from_bytes(record.pending_seal_key))
             record.charter = message.charter
             record.pending_seal_key = record.signed_draft = b""
-            record.sealed_round, record.sealed_message = -1, memoryview(b"")
+            record.sealed_message = memoryview(b"")
             record.move_chain(chain)
         return encode(Accepted(charter.scope, self.user, charter.digest))
 
@@ -189,4 +190,5 @@ class Membership:
             configuration=self.configuration,
             verify_member=verified,
             sealed_under=record.sealed_under,
+            sealed_round=record.sealed_round,
         )

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
-from coterie.errors import PeerError
+from coterie.errors import PeerError, UsageError
 
 MAGIC = b"COT"
 VERSION = 1
@@ -27,8 +27,14 @@ Scope: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LARGEST_
 Digest: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 PublicKey: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Signature: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
-Round: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+LARGEST_ROUND = 2**63 - 1
+Round: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ROUND)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+LARGEST_ROSTER = 2**16 - 1
+"""The most users in a pairwise round: a user's place, from 1 on, is also where its shares are evaluated."""
+Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST_ROSTER)]
+Positions: TypeAlias = tuple[Position, ...]
+"""Users by their place in the roster, counted from 0, in ascending order."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="t"):
@@ -93,6 +99,7 @@ class RoundCall(Message, frozen=True, tag=7):
     clip: float
     cohort: Count
     weight_cap: Count
+    min_included: Count
 
 
 class SealedVector(Message, frozen=True, tag=8):
@@ -105,9 +112,121 @@ class SealedVector(Message, frozen=True, tag=8):
     terms: Digest
 
 
-ClientMessage: TypeAlias = Enrolment | Signed | Accepted | SealedVector
-ServerMessage: TypeAlias = Invitation | Draft | Founding | RoundCall
-WITH_TAIL = (SealedVector,)
+class UnsealedCall(Message, frozen=True, tag=9):
+    """Server to client: take part in a round without a seal; only clients made for that take it (§4)."""
+
+    scope: Scope
+    inner: Annotated[str, msgspec.Meta(min_length=1, max_length=LARGEST_NAME)]
+    round: Round
+    model: bytes
+    configuration: bytes
+    dimension: Count
+    clip: float
+    cohort: Count
+    weight_cap: Count
+    min_included: Count
+
+
+class Advertisement(Message, frozen=True, tag=10):
+    """Client to server: my keys for this round, signed (§5)."""
+
+    scope: Scope
+    context: Digest
+    user: UserId
+    mask_key: PublicKey
+    share_key: PublicKey
+    signature: Signature
+
+
+class RosterLine(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One user of a roster: what it advertised, with its identity key."""
+
+    user: UserId
+    identity: PublicKey
+    mask_key: PublicKey
+    share_key: PublicKey
+    signature: Signature
+
+
+class RosterCall(Message, frozen=True, tag=11):
+    """Server to client: all who advertised; share your secrets among them (§5)."""
+
+    scope: Scope
+    context: Digest
+    lines: tuple[RosterLine, ...]
+
+
+class Sharing(Message, frozen=True, tag=12):
+    """Client to server: encrypted shares for my holders, in the roster's order, one after the other (§5)."""
+
+    scope: Scope
+    context: Digest
+    user: UserId
+    seed_digest: Digest
+    shares: bytes
+
+
+class Delivery(Message, frozen=True, tag=13):
+    """Server to client: all who shared, and their encrypted shares for you, in the roster's order (§5)."""
+
+    scope: Scope
+    context: Digest
+    sharers: Positions
+    shares: bytes
+
+
+class MaskedVector(Message, frozen=True, tag=14):
+    """Client to server: my masked vector; its words, four bytes each, little-endian, are the tail (§5)."""
+
+    scope: Scope
+    context: Digest
+    user: UserId
+    signature: Signature
+
+
+class Proposal(Message, frozen=True, tag=15):
+    """Server to client: whose vectors are to be summed, and whose are not; sign it if it is right (§5)."""
+
+    scope: Scope
+    context: Digest
+    included: Positions
+    excluded: Positions
+
+
+class Agreement(Message, frozen=True, tag=16):
+    """Client to server: my signature over the lists that were proposed (§5)."""
+
+    scope: Scope
+    context: Digest
+    user: UserId
+    signature: Signature
+
+
+class Opening(Message, frozen=True, tag=17):
+    """Server to client: so many have signed the same lists; send the shares that they call for (§5)."""
+
+    scope: Scope
+    context: Digest
+    signers: Positions
+    signatures: tuple[Signature, ...]
+
+
+class Unmasking(Message, frozen=True, tag=18):
+    """Client to server: of each sharer whose holder I am one share, in the roster's order (§5)."""
+
+    scope: Scope
+    context: Digest
+    user: UserId
+    shares: bytes
+
+
+PhaseMessage: TypeAlias = RosterCall | Delivery | Proposal | Opening
+"""What the server sends in the phases of a pairwise round."""
+PhaseAnswer: TypeAlias = Advertisement | Sharing | MaskedVector | Agreement | Unmasking
+"""What a client answers there."""
+ClientMessage: TypeAlias = Enrolment | Signed | Accepted | SealedVector | PhaseAnswer
+ServerMessage: TypeAlias = Invitation | Draft | Founding | RoundCall | UnsealedCall | PhaseMessage
+WITH_TAIL = (SealedVector, MaskedVector)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
@@ -128,6 +247,15 @@ def blank(message: Message, tail: int) -> tuple[memoryview, memoryview]:
     _HEADER.pack_into(data, 0, MAGIC, VERSION, len(body), tail)
     data[_HEADER.size : start] = body.ljust(start - _HEADER.size, b"\0")
     return data, data[start:]
+
+
+def rewrite(data: memoryview, message: Message) -> None:
+    """Put another message of the same length into bytes that `blank` made; their tail stays."""
+    body = _encoder.encode(message)
+    _, _, size, _ = _HEADER.unpack_from(data)
+    if len(body) != size:
+        raise UsageError(f"a body of {len(body)} bytes cannot take the place of one of {size}")
+    data[_HEADER.size : _HEADER.size + size] = body
 
 
 def _tail_start(body: int) -> int:
@@ -154,7 +282,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[M], data: Data, sender: str, larges
         message = decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise PeerError(f"a malformed message came from the {sender}: {error}") from None
-    for name in (getattr(message, "user", ""), getattr(message, "scope", "")):
+    for name in (getattr(message, field, "") for field in ("user", "scope", "inner")):
         if len(name.encode()) > LARGEST_NAME:
             raise PeerError(
                 f"a name of {len(name.encode())} bytes came from the {sender}; at most {LARGEST_NAME} are read"

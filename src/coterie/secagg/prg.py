@@ -50,6 +50,9 @@ class _Room:
 
     def fill(self, encryptor: "CipherContext | _FromBlockZero", count: int) -> Words:
         """Return the next `count` words of a keystream, at most a piece."""
+        if count == PIECE:
+            encryptor.update_into(self._zeros, self._bytes)
+            return self._words
         encryptor.update_into(self._zeros[: 4 * count], self._bytes)
         return self._words[:count]
 
@@ -130,13 +133,22 @@ class _Masking:
 
     def __init__(self, masks: Iterable[Mask], ring: Ring, first_word: int, room: _Room) -> None:
         self._terms = [
-            (ring.add_into if mask.sign > 0 else ring.subtract_into, Keystream(mask.seed, ring, first_word, room))
+            (_combining(ring, mask.sign), Keystream(mask.seed, ring, first_word, room).next_piece)
             for mask in masks
         ]
 
     def add_into(self, piece: Words) -> None:
-        for combine_into, keystream in self._terms:
-            combine_into(piece, keystream.next_piece(len(piece)))
+        count = len(piece)
+        for combine_into, next_piece in self._terms:
+            combine_into(piece, next_piece(count), piece)
+
+
+def _combining(ring: Ring, sign: int) -> Callable[[Words, Words, Words], object]:
+    """Return what adds or subtracts; unsigned words wrap around at 2^32 by themselves, so numpy's own then."""
+    if ring == RING_32:
+        return np.add if sign > 0 else np.subtract
+    into = ring.add_into if sign > 0 else ring.subtract_into
+    return lambda target, words, _: into(target, words)
 
 
 class _Rounding:

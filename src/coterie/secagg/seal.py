@@ -1,79 +1,17 @@
 """The seal: masks that cancel only in the sum over a whole batch, and that only its members can compute."""
 
-import hashlib
-import math
-import struct
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.charter import Charter, DeviceConfiguration
+from coterie.secagg.charter import Charter
 from coterie.secagg.encoding import enc
 from coterie.secagg.keys import SealKey, Seed, hkdf, hkdf_expand
 from coterie.secagg.prg import Mask
-from coterie.secagg.ring import Quantisation, Ring
 
 LARGEST_SKIP = 65_536
 """How many rounds a device moves its chain on at once (§3): each costs one hash per member."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Every byte from the server that can influence a vector in one round (§3).
-
-    Members that were shown different terms produce masks that do not cancel.
-    """
-
-    model: bytes
-    configuration: bytes
-    dimension: int
-    clip: float
-    cohort: int
-    """The most users whose vectors are ever added in this round."""
-    weight_cap: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("dimension", "cohort", "weight_cap"):
-            value = getattr(self, name)
-            if not 1 <= value < 2**64:
-                raise UsageError(f"the terms' {name} is {value}; give a positive number")
-        if not (math.isfinite(self.clip) and self.clip > 0):
-            raise UsageError(f"the terms' clip is {self.clip}; give a positive number")
-
-    @cached_property
-    def digest(self) -> bytes:
-        """SHA-256 over all fields; the model enters by its own digest, so it is hashed once."""
-        return hashlib.sha256(
-            enc(
-                "coterie/v1/terms",
-                hashlib.sha256(self.model).digest(),
-                self.configuration,
-                self.dimension,
-                struct.pack("<d", self.clip),
-                self.cohort,
-                self.weight_cap,
-            )
-        ).digest()
-
-    def quantisation(self, ring: Ring) -> Quantisation:
-        """Return the quantisation that these terms fix; refuse terms whose sum could wrap around."""
-        return Quantisation.fitting(ring, self.clip, self.cohort, self.weight_cap)
-
-
-def check_terms(terms: Terms, batch: int, configuration: DeviceConfiguration) -> None:
-    """Refuse terms outside the bounds that the device's own configuration sets (§0)."""
-    low, high = configuration.clip_range
-    bounds = (
-        ("dimension", terms.dimension, 1, configuration.largest_dimension),
-        ("clip", terms.clip, low, high),
-        ("weight cap", terms.weight_cap, 1, configuration.largest_weight_cap),
-        ("cohort", terms.cohort, batch, configuration.largest_cohort),
-    )
-    for name, value, least, most in bounds:
-        if not least <= value <= most:
-            raise PeerError(f"the server's terms have the {name} {value}; this device takes {least} to {most}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,14 +50,17 @@ def ratchet(key: bytes) -> bytes:
 
 
 def start_chain(charter: Charter, user: str, seal_key: SealKey) -> Chain:
-    """Return k_{j,0} = HKDF(X25519(own, j), charter digest, enc("coterie/v1/chain", lower, higher)) for each j."""
+    """Return the chain keys of the charter's first round, HKDF(X25519(own, j), charter digest, info) for each j.
+
+    The info is enc("coterie/v1/chain", lower, higher), with the two ids in the order of their bytes.
+    """
     keys = []
     for member in charter.members:
         if member.user != user:
             shared = seal_key.agree(member.seal, who=member.user).reveal()
-            info = enc("coterie/v1/chain", *_ordered(user, member.user))
+            info = enc("coterie/v1/chain", *ordered(user, member.user))
             keys.append((member.user, Seed(hkdf(shared, charter.digest, info))))
-    return Chain(0, tuple(keys))
+    return Chain(charter.first, tuple(keys))
 
 
 def seal_masks(chain: Chain, round_: int, terms_digest: bytes, user: str) -> list[Mask]:
@@ -132,13 +73,13 @@ def seal_masks(chain: Chain, round_: int, terms_digest: bytes, user: str) -> lis
         raise UsageError(f"the chain stands at round {chain.position}, not at {round_}")
     masks = []
     for other, key in chain.keys:
-        info = enc("coterie/v1/seal", round_, terms_digest, *_ordered(user, other))
+        info = enc("coterie/v1/seal", round_, terms_digest, *ordered(user, other))
         sign = 1 if user.encode() < other.encode() else -1
         masks.append(Mask(Seed(hkdf_expand(key.reveal(), info)), sign))
     return masks
 
 
-def _ordered(one: str, other: str) -> tuple[str, str]:
+def ordered(one: str, other: str) -> tuple[str, str]:
     """Return two ids in the order of their bytes."""
     return (one, other) if one.encode() < other.encode() else (other, one)
 

@@ -3,11 +3,18 @@
 from coterie.training.assignment import read_partition, write_partition
 from coterie.training.data import CIFAR10, CIFAR100, DATASETS, MNIST, MNIST_SMALL
 from coterie.training.dataset import Dataset, Examples
+from coterie.training.evaluate import evaluate
 from coterie.training.federation import Federation, federated
+from coterie.training.local import Trainer
+from coterie.training.models import make_model
+from coterie.training.numerics import Numerics
 from coterie.training.own import from_function, read_folder
 from coterie.training.partition import Partition
 from coterie.training.published import load
+from coterie.training.settings import LocalTraining
 from coterie.training.spread import dirichlet, dirichlet_mixes, dropout_by_label, iid, shards, shards_and_shared
+from coterie.training.trainers import make_trainer
+from coterie.training.vector import flatten
 
 __all__ = [
     "CIFAR10",
@@ -18,14 +25,21 @@ __all__ = [
     "Dataset",
     "Examples",
     "Federation",
+    "LocalTraining",
+    "Numerics",
     "Partition",
+    "Trainer",
     "dirichlet",
     "dirichlet_mixes",
     "dropout_by_label",
+    "evaluate",
     "federated",
+    "flatten",
     "from_function",
     "iid",
     "load",
+    "make_model",
+    "make_trainer",
     "read_folder",
     "read_partition",
     "shards",

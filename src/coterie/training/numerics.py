@@ -47,4 +47,5 @@ def _switch(products: bool, convolutions: bool, cudnn: bool, algorithms: bool) -
     torch.backends.cuda.matmul.allow_tf32 = products
     torch.backends.cudnn.allow_tf32 = convolutions
     torch.backends.cudnn.deterministic = cudnn
-    torch.use_deterministic_algorithms(algorithms)
+    if torch.are_deterministic_algorithms_enabled() != algorithms:  # setting it loads torch's compiler
+        torch.use_deterministic_algorithms(algorithms)
