@@ -24,6 +24,7 @@ BLOCK_WORDS = 4
 GCM_NONCE_BYTES = 12
 GCM_FIRST_BLOCK = 2
 _ROUNDING_KEY_BYTES = 16  # AES-128: rounding needs fair coins, not secret ones
+_ZEROS = memoryview(bytes(4 * PIECE))
 _LOW_31_BITS = np.uint32(2**31 - 1)
 
 
@@ -43,7 +44,6 @@ class _Room:
     """One thread's room for a piece of keystream; the next piece overwrites it."""
 
     def __init__(self) -> None:
-        self._zeros = memoryview(bytes(4 * PIECE))
         # `update_into` may ask for room for all but one byte of a block beyond what it writes.
         self._bytes = memoryview(bytearray(4 * PIECE + BLOCK_BYTES - 1))
         self._words = np.frombuffer(self._bytes, dtype="<u4", count=PIECE)
@@ -51,9 +51,9 @@ class _Room:
     def fill(self, encryptor: "CipherContext | _FromBlockZero", count: int) -> Words:
         """Return the next `count` words of a keystream, at most a piece."""
         if count == PIECE:
-            encryptor.update_into(self._zeros, self._bytes)
+            encryptor.update_into(_ZEROS, self._bytes)
             return self._words
-        encryptor.update_into(self._zeros[: 4 * count], self._bytes)
+        encryptor.update_into(_ZEROS[: 4 * count], self._bytes)
         return self._words[:count]
 
 

@@ -1,0 +1,116 @@
+"""Draw the state diagrams of docs/protocol.md from the tables in coterie.secagg.states, as plain SVG.
+
+python docs/diagrams.py
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from coterie.secagg import states
+
+PICTURES = Path(__file__).parent / "pictures"
+WIDTH, BOX, HEIGHT, STEP, TOP = 760, 130, 52, 90, 28
+LEFT, RIGHT = (WIDTH - BOX) / 2, (WIDTH + BOX) / 2
+INK, SOFT, PAPER = "#1b3a4b", "#5c7c8a", "#eef4f6"
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """One way from a state to another; `own` is a step that no message makes."""
+
+    start: Enum
+    label: str
+    end: Enum
+    own: bool
+
+
+def arrows(table: Mapping[tuple[Any, Any], Any], steps: Mapping[Any, Any]) -> list[Arrow]:
+    """Return the transitions of a table and the steps beside it; messages that lead one way are one arrow."""
+    ways: dict[tuple[Enum, Enum], list[str]] = {}
+    for (start, kind), end in table.items():
+        ways.setdefault((start, end), []).append(kind.__name__)
+    found = [Arrow(start, ", ".join(labels), end, own=False) for (start, end), labels in ways.items()]
+    for key, end in steps.items():
+        start, label = key if isinstance(key, tuple) else (key, "the phase ends")
+        found.append(Arrow(start, label, end, own=True))
+    return found
+
+
+DIAGRAMS = {
+    "client-joining": (states.Joining, arrows(states.CLIENT_JOINING, {})),
+    "client-taking": (states.Taking, arrows(states.CLIENT_TAKING, states.CLIENT_STEPS)),
+    "server-forming": (states.Forming, arrows(states.SERVER_FORMING, states.SERVER_FORMING_ENDS)),
+    "server-collecting": (states.Collecting, arrows(states.SERVER_COLLECTING, states.SERVER_COLLECTING_ENDS)),
+    "server-pairwise": (
+        states.Pairing,
+        [
+            *arrows(states.SERVER_PAIRWISE, states.SERVER_PAIRWISE_ENDS),
+            Arrow(states.Pairing.SHARED, "in an incomplete batch", states.Pairing.HELPING, own=True),
+        ],
+    ),
+}
+
+
+def drawn(machine: type[Enum], ways: list[Arrow]) -> str:
+    """Return a diagram: states from top to bottom, arrows down on the right, arrows back up on the left."""
+    row = {state: number for number, state in enumerate(machine)}
+    height = TOP + STEP * (len(row) - 1) + HEIGHT + TOP
+    size = f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13" fill="{INK}"'
+    tip = 'id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
+        f'<marker {tip}><path d="M0 0 8 4 0 8z" fill="{SOFT}"/></marker>',
+    ]
+    leaving: Counter[tuple[Enum, int]] = Counter()
+    for way in ways:
+        start, end = row[way.start], row[way.end]
+        side = 0 if end == start + 1 else 1 if end > start else -1
+        parts += _arrow(way, start, end, side, leaving[way.start, side])
+        leaving[way.start, side] += 1
+    for state, number in row.items():
+        y = TOP + STEP * number
+        parts.append(
+            f'<rect x="{LEFT:g}" y="{y}" width="{BOX}" height="{HEIGHT}" rx="9" fill="{PAPER}" stroke="{INK}"/>'
+        )
+        parts.append(
+            f'<text x="{WIDTH / 2:g}" y="{y + HEIGHT // 2 + 5}" text-anchor="middle">{state.value}</text>'
+        )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _arrow(way: Arrow, start: int, end: int, side: int, number: int) -> list[str]:
+    """Return a line and its label, which stands where the line leaves its state, after `number` others there."""
+    dash = ' stroke-dasharray="5 4"' if way.own else ""
+    line = f'fill="none" stroke="{SOFT}"{dash} marker-end="url(#tip)"'
+    top = TOP + STEP * start
+    if side == 0:
+        low = top + HEIGHT
+        return [
+            f'<path d="M{WIDTH / 2:g} {low}V{low + STEP - HEIGHT - 2}" {line}/>',
+            f'<text x="{WIDTH / 2 + 8:g}" y="{low + 23}" font-size="12">{way.label}</text>',
+        ]
+    edge, anchor = (RIGHT, "start") if side > 0 else (LEFT, "end")
+    leave = top + (16 if side > 0 else 5) + 15 * number
+    enter = leave + 9 if start == end else TOP + STEP * end + HEIGHT // 2
+    bulge = edge + side * (150 + 22 * abs(end - start))
+    curve = f"M{edge:g} {leave}C{bulge:g} {leave} {bulge:g} {enter} {edge + 2 * side:g} {enter}"
+    baseline = leave - 4 if side > 0 else leave + 12
+    return [
+        f'<path d="{curve}" {line}/>',
+        f'<text x="{edge + 8 * side:g}" y="{baseline}" font-size="12" text-anchor="{anchor}">{way.label}</text>',
+    ]
+
+
+def main() -> None:
+    """Write all diagrams."""
+    for name, (machine, ways) in DIAGRAMS.items():
+        (PICTURES / f"{name}.svg").write_text(drawn(machine, ways), encoding="utf-8", newline="\n")
+        print(f"drew docs/pictures/{name}.svg")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,634 @@
+"""Pairwise rounds in which a rule is broken: refused by name at both ends, and nothing has changed (§5)."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+import pytest
+
+from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.secagg import (
+    IdentityKey,
+    SealedClient,
+    Task,
+    UnsealedClient,
+    run_round,
+    sealed_round,
+    unsealed_round,
+)
+from coterie.secagg.keys import MaskKey, ShareKey
+from coterie.secagg.messages import (
+    Advertisement,
+    Delivery,
+    Opening,
+    Proposal,
+    RosterCall,
+    decode_from_client,
+    decode_from_server,
+    encode,
+)
+from coterie.secagg.pairwise.pairs import BOX_BYTES
+from coterie.secagg.ring import EXTRA_WORDS, RING_32
+from coterie.secagg.shamir import SHARE_BYTES
+from secagg.batches import DIMENSION, SCOPE, Batches, Loners, configuration, terms
+from secagg.midway import ADVERTISE, AGREE, SHARE, UNMASK, UPLOAD, Midway, signed_line
+from secagg.servers import UPDATE, call, packed, refused
+
+OTHER = "user-1-0"
+"""A user of another batch than "me", user-0-0."""
+
+
+# --- which round -------------------------------------------------------------------------------------------
+
+
+def test_a_call_for_an_unsealed_round_is_refused():
+    """A device that seals takes no call without a seal, in no state; an unsealed client takes no sealed one."""
+    for phase in range(5):
+        midway = Midway(phase)
+        loners = Loners(3)
+        asked = unsealed_round("secagg", SCOPE, loners.identities, 7, terms(min_included=2)).start()["user-0"]
+        refused(midway.me, asked, "UnsealedCall came from the server out of order")
+    loner = loners.clients["user-0"]
+    with pytest.raises(PeerError, match=r"RoundCall came from the server out of order: .* only UnsealedCall"):
+        loner.receive(call(midway.batches.charters[0], round_=3))
+
+
+def test_a_pairwise_batch_never_shows_its_sealed_vector():
+    """Founded for secagg+, a device answers with keys; the vector leaves only with masks that hide its batch."""
+    midway = Midway(ADVERTISE, inner="secagg+")
+    task = midway.me.receive(midway.outgoing[midway.me.user])
+    message, _ = decode_from_client(midway.me.seal(task, UPDATE))
+    assert isinstance(message, Advertisement)
+    with midway.me.membership.record(SCOPE) as record:
+        assert bytes(record.sealed_message) == encode(message)
+    midway = Midway(AGREE, inner="secagg+")
+    total = np.zeros(DIMENSION + EXTRA_WORDS, dtype=np.uint32)
+    for user in ("user-0-0", "user-0-1", "user-0-2"):
+        _, tail = decode_from_client(midway.answers[user])
+        RING_32.add_into(total, np.frombuffer(tail, dtype="<u4"))
+    assert total[-2:].tolist() != [3, 3]
+
+
+def test_a_lower_least_number_of_included_users_is_refused():
+    """The terms' min_included is two batches at least, and no more than the cohort."""
+    midway = Midway(ADVERTISE)
+    good = decode_from_server(midway.outgoing[midway.me.user])
+    for least in (1, 3, 5, 10):
+        bad = encode(msgspec.structs.replace(good, min_included=least))
+        refused(midway.me, bad, f"included users {least}; this device takes 6 to 9")
+    assert len(midway.ends_well()) == 9
+
+
+@pytest.mark.parametrize("phase", [SHARE, UPLOAD, AGREE, UNMASK])
+def test_a_message_of_another_round_or_scope_is_refused(phase):
+    """Every message names its round by all that makes it that round; those of another are refused."""
+    midway, twin = Midway(phase), Midway(phase, conditions=terms(cohort=9, min_included=6, model=b"crafted"))
+    refused(midway.me, twin.outgoing[twin.me.user], "speaks of the round")
+    midway.refuses("speaks of the round", context=bytes(32))
+    midway.refuses("'photos'; this device serves keyboard", scope="photos")
+    midway.ends_well()
+
+
+@pytest.mark.parametrize("phase", [SHARE, UPLOAD, AGREE, UNMASK])
+def test_a_phase_comes_once_and_in_order(phase):
+    """A second roster, delivery, proposal or opening is refused, and so is one before its time."""
+    midway = Midway(phase)
+    kinds = {SHARE: RosterCall, UPLOAD: Delivery, AGREE: Proposal, UNMASK: Opening}
+    examples = {at: Midway(at) for at in kinds}
+    for at, kind in kinds.items():
+        if at != phase:
+            message = msgspec.structs.replace(examples[at].good, context=midway.good.context)
+            refused(midway.me, encode(message), f"{kind.__name__} came from the server out of order")
+    again = midway.outgoing[midway.me.user]
+    midway.server.receive(midway.me.user, midway.answer(midway.me.user))
+    refused(midway.me, again, f"{kinds[phase].__name__} came from the server out of order")
+    midway.ends_well()
+
+
+def test_a_restarted_client_does_not_rejoin():
+    """What a device needs for the phases is in memory only; its round is burned, its keys can be sent again."""
+    midway = Midway(SHARE)
+    before = midway.answers[midway.me.user]
+    restarted = SealedClient(midway.me.membership)
+    refused(restarted, midway.outgoing[midway.me.user], "RosterCall .* out of order: in the state 'ready'")
+    refused(restarted, call(midway.batches.charters[0]), "round 0; this device is past it, at 1")
+    assert restarted.sealed_again(SCOPE, 0) == before
+
+
+def test_a_new_call_ends_the_round_before_it():
+    """A device called to a later round answers nothing more in the one before."""
+    midway = Midway(UPLOAD)
+    later = sealed_round(midway.batches.charters, 1, midway.terms).start()[midway.me.user]
+    assert isinstance(midway.me.receive(later), Task)
+    refused(midway.me, midway.outgoing[midway.me.user], "Delivery .* out of order: in the state 'called'")
+
+
+# --- the roster --------------------------------------------------------------------------------------------
+
+
+def test_a_roster_without_the_devices_own_user_is_refused():
+    """A device shares nothing in a round that it is not listed in."""
+    midway = Midway(SHARE)
+    midway.refuses("does not have 'user-0-0'", lines=midway.good.lines[1:])
+    midway.ends_well()
+
+
+def test_a_roster_with_other_keys_for_the_device_is_refused():
+    """Somebody else's keys under the device's own name are refused, also if its identity key is another."""
+    midway = Midway(SHARE)
+    me, stranger = midway.me.user, IdentityKey.generate()
+    for key in ("mask_key", "share_key"):
+        other = MaskKey.generate().public
+        midway.refuses("'user-0-0', this device's user, with other keys", lines=midway.line(me, **{key: other}))
+    midway.refuses(
+        "'user-0-0' with another identity key than the charter", lines=midway.line(me, identity=stranger.public)
+    )
+    midway.ends_well()
+
+
+@pytest.mark.parametrize("user", ["user-0-1", OTHER])
+@pytest.mark.parametrize("key", ["mask_key", "share_key"])
+def test_a_substituted_key_in_the_roster_is_refused(user, key):
+    """A key that its user has not signed for this round is refused."""
+    midway = Midway(SHARE)
+    lines = midway.line(user, **{key: ShareKey.generate().public})
+    midway.refuses(f"signature of '{user}' for 'advertise' is forged", lines=lines)
+    elsewhere = next(line for line in Midway(SHARE).good.lines if line.user == user)
+    lines = midway.line(user, signature=elsewhere.signature)
+    midway.refuses(f"signature of '{user}' for 'advertise' is forged", lines=lines)
+    midway.ends_well()
+
+
+def test_an_invented_user_in_the_roster_is_refused():
+    """A user whom verify_member does not know is refused, whatever it signed; in the own batch, by the charter."""
+    midway = Midway(SHARE)
+    known = {(line.user, line.identity) for line in midway.good.lines}
+    party = midway.me._rounds[SCOPE]._party  # noqa: SLF001 - founded while everybody was trusted
+    object.__setattr__(party, "verify_member", lambda user, identity: (user, identity) in known)
+    impostor = IdentityKey.generate()
+    for user, reason in (
+        (OTHER, f"verify_member refused '{OTHER}'"),
+        ("user-0-1", "'user-0-1' with another identity key than the charter"),
+    ):
+        line = next(line for line in midway.good.lines if line.user == user)
+        invented = signed_line(impostor, midway.good.context, user, line.mask_key, line.share_key)
+        midway.refuses(reason, lines=midway.with_line(invented))
+    midway.ends_well()
+
+
+def test_a_roster_that_lists_a_user_twice_is_refused():
+    """Ids come once, in the order of their bytes."""
+    midway = Midway(SHARE)
+    lines = midway.good.lines
+    midway.refuses("not in order, or has 'user-1-0' twice", lines=(*lines[:4], lines[3], *lines[4:8]))
+    midway.refuses("not in order", lines=lines[::-1])
+    midway.refuses("not in order", lines=(*lines[:7], lines[8], lines[7]))
+    midway.ends_well()
+
+
+@pytest.mark.parametrize("kind", ["identity", "mask_key", "share_key"])
+def test_two_users_of_a_roster_with_one_key_are_refused(kind):
+    """Two users that share a key could be one party."""
+    midway = Midway(SHARE)
+    key = getattr(midway.good.lines[8], kind)
+    spoken = kind.replace("_", " ")
+    midway.refuses(f"two users .* the same {spoken}", lines=midway.line(OTHER, **{kind: key}))
+    midway.ends_well()
+
+
+@pytest.mark.parametrize("kind", ["mask", "share"])
+@pytest.mark.parametrize("number", [0, 1, 2**255 - 20, 2**255 + 9])
+def test_a_round_key_of_low_order_is_refused(kind, number):
+    """A mask or share key of low order, or not canonical, is refused, although its user signed it."""
+    midway = Midway(SHARE)
+    identity = midway.clients[OTHER].membership.identity
+    line = next(line for line in midway.good.lines if line.user == OTHER)
+    keys = {"mask_key": line.mask_key, "share_key": line.share_key, f"{kind}_key": number.to_bytes(32, "little")}
+    bad = signed_line(identity, midway.good.context, OTHER, **keys)
+    lines = midway.with_line(bad)
+    midway.refuses(f"the {kind} key of '{OTHER}' (has low order|is not canonical)", lines=lines)
+    midway.ends_well()
+
+
+def test_a_roster_too_small_or_too_large_is_refused():
+    """A roster has at least as many users as must be included, and at most the terms' cohort."""
+    midway = Midway(SHARE)
+    midway.refuses("roster has 5 users; this round takes 6 to 9", lines=midway.good.lines[:5])
+    extra = signed_line(
+        IdentityKey.generate(),
+        midway.good.context,
+        "zoe",
+        MaskKey.generate().public,
+        ShareKey.generate().public,
+    )
+    midway.refuses("roster has 10 users; this round takes 6 to 9", lines=(*midway.good.lines, extra))
+    midway.ends_well()
+
+
+def test_a_roster_with_an_id_that_is_too_long_is_refused():
+    """Ids have 64 bytes of UTF-8 at most, also if they have fewer characters."""
+    midway = Midway(SHARE)
+    lines = (*midway.good.lines[:8], msgspec.structs.replace(midway.good.lines[8], user="é" * 33))
+    midway.refuses("an id of 66 bytes", lines=tuple(sorted(lines, key=lambda line: line.user.encode())))
+    midway.ends_well()
+
+
+# --- the delivery ------------------------------------------------------------------------------------------
+
+
+def test_sharers_that_are_no_list_of_users_are_refused():
+    """Sharers are places of the roster, each once, in ascending order, with the device's own among them."""
+    midway = Midway(UPLOAD)
+    shares = midway.good.shares
+    midway.refuses("sharers name user 9 of a roster of 9", sharers=(*range(8), 9))
+    midway.refuses("not in ascending order, or name a user twice", sharers=(0, 1, 1, 2, 3, 4, 5, 6, 7))
+    midway.refuses("not in ascending order", sharers=(1, 0, 2, 3, 4, 5, 6, 7, 8))
+    midway.refuses("sharers do not have 'user-0-0'", sharers=tuple(range(1, 9)), shares=shares)
+    midway.ends_well()
+
+
+def test_too_few_sharers_are_refused():
+    """With fewer sharers than must sign later, nothing is masked."""
+    midway = Midway(UPLOAD)
+    midway.refuses("6 sharers among 9 users; 7 are needed", sharers=tuple(range(6)), shares=bytes(5 * BOX_BYTES))
+    midway.ends_well()
+
+
+def test_shares_that_are_not_the_sharers_are_refused():
+    """Boxes that are missing, too many, forged, swapped, of another receiver or of another round are refused."""
+    midway, twin = Midway(UPLOAD), Midway(UPLOAD)
+    shares = midway.good.shares
+    other = decode_from_server(midway.outgoing[OTHER]).shares
+    for wrong in (b"", shares[:-1], shares + bytes(1), shares[BOX_BYTES:]):
+        midway.refuses(f"delivered {len(wrong)} bytes of shares; 8 sharers give {8 * BOX_BYTES}", shares=wrong)
+    swapped = shares[BOX_BYTES : 2 * BOX_BYTES] + shares[:BOX_BYTES] + shares[2 * BOX_BYTES :]
+    flipped = bytes([shares[0] ^ 1]) + shares[1:]
+    for wrong in (flipped, swapped, other, twin.good.shares, bytes(len(shares))):
+        midway.refuses("shares of 'user-[0-9]-[0-9]' are forged, or made for another", shares=wrong)
+    midway.ends_well()
+
+
+def test_sharers_who_differ_between_clients_open_nothing():
+    """Who was shown other sharers signs another statement, and its signature counts for nobody else."""
+    midway = Midway(UPLOAD)
+    fewer = tuple(range(8))
+    cut = msgspec.structs.replace(midway.good, sharers=fewer, shares=midway.good.shares[: 7 * BOX_BYTES])
+    vector = bytes(midway.me.receive(encode(cut)))
+    midway.server_refuses(midway.me.user, vector, "signature of 'user-0-0' for 'upload' is forged")
+    midway.deliver(but={midway.me.user})
+    midway.advance()
+    midway.refuses("lists are not the sharers: they differ in 'user-2-2'")
+
+
+# --- the agreement -----------------------------------------------------------------------------------------
+
+
+def everyone():
+    return tuple(range(9))
+
+
+def test_a_user_both_included_and_excluded_is_refused():
+    """No user is on both lists: both its secrets would be opened."""
+    midway = Midway(AGREE)
+    for place in (0, 4):
+        midway.refuses(f"includes and excludes 'user-{place // 3}-{place % 3}'", excluded=(place,))
+    midway.ends_well()
+
+
+def test_lists_that_are_not_the_sharers_are_refused():
+    """Both lists together are exactly the sharers: nobody is left out, and no one else is named."""
+    midway = Midway(AGREE, away={"user-2-0"})
+    good = midway.good
+    assert (good.included, good.excluded) == (tuple(range(6)), (6, 7, 8))
+    midway.refuses("they differ in 'user-2-2'", excluded=(6, 7))
+    midway.refuses("excluded users name user 9", excluded=(6, 7, 8, 9))
+    midway.refuses("in ascending order, or name a user twice", excluded=(6, 6, 7, 8))
+    midway.refuses("in ascending order, or name a user twice", included=(0, 2, 1, 3, 4, 5))
+    assert len(midway.ends_well()) == 6
+
+
+def test_a_non_sharer_on_a_list_is_refused():
+    """A user who did not share is on neither list: nobody gives shares of it."""
+    midway = _without_sharer()
+    assert 8 not in {*midway.good.included, *midway.good.excluded}
+    midway.refuses("they differ in 'user-2-2'", excluded=(6, 7, 8))
+    midway.refuses("they differ in 'user-2-2'", included=(0, 1, 2, 3, 4, 5, 8))
+    midway.ends_well()
+
+
+def _without_sharer():
+    """A round before its agreement in which user-2-2 advertised and did not share."""
+    midway = Midway(SHARE)
+    midway.deliver(but={"user-2-2"})
+    midway.advance()
+    midway.deliver()
+    midway.advance()
+    return midway
+
+
+def test_an_own_batch_that_is_partly_included_is_refused():
+    """The device's batch is included as a whole, or not at all."""
+    for included in ((0, 3, 4, 5, 6, 7, 8), (0, 1, 3, 4, 5, 6, 7, 8), (1, 2, 3, 4, 5, 6, 7, 8)):
+        midway = Midway(AGREE)
+        excluded = tuple(place for place in everyone() if place not in included)
+        midway.refuses("a part of the batch of 'user-0-0'", included=included, excluded=excluded)
+        assert len(midway.ends_well()) == 9
+
+
+def test_an_own_batch_that_is_incomplete_is_never_included():
+    """Who has uploaded nothing, since its batch lacks a sharer, is on the list of the excluded."""
+    midway = _without_sharer()
+    midway.me = midway.clients["user-2-0"]
+    midway.refuses("a part of the batch of 'user-2-0'", included=tuple(range(8)), excluded=())
+    midway.refuses("a part of the batch of 'user-2-0'", included=tuple(range(7)), excluded=(7,))
+    assert len(midway.ends_well()) == 6
+
+
+def test_too_few_included_users_are_refused():
+    """At least min_included users are summed, and T of them are beyond the device's own batch."""
+    midway = Midway(AGREE)
+    midway.refuses("includes 3 users, 0 of them", included=(0, 1, 2), excluded=(3, 4, 5, 6, 7, 8))
+    midway.refuses("includes 5 users, 2 of them", included=(0, 1, 2, 3, 4), excluded=(5, 6, 7, 8))
+    midway.refuses("includes 5 users, 5 of them", included=(3, 4, 5, 6, 7), excluded=(0, 1, 2, 8))
+    midway.refuses("includes 0 users", included=(), excluded=everyone())
+    assert len(midway.ends_well()) == 9
+    large = Batches(1, 6, privacy=3, inner="secagg", prefix="a")
+    small = Batches(1, 3, inner="secagg", prefix="b")
+    clients = {**large.clients, **small.clients}
+    server = sealed_round([*large.charters, *small.charters], 0, terms(cohort=9, min_included=6))
+    outgoing = server.start()
+    for _ in range(3):
+        for user, data in outgoing.items():
+            answer = clients[user].receive(data)
+            server.receive(user, clients[user].seal(answer, UPDATE) if isinstance(answer, Task) else answer)
+        outgoing = server.advance()
+    bad = msgspec.structs.replace(
+        decode_from_server(outgoing["a-0-0"]), included=tuple(range(6)), excluded=(6, 7, 8)
+    )
+    refused(clients["a-0-0"], encode(bad), "includes 6 users, 0 of them beyond the own batch; at least 6 and 3")
+
+
+def test_of_two_proposals_at_once_one_is_signed():
+    """Two different proposals in two threads: one is signed, the other refused, however they race."""
+    midway = Midway(AGREE)
+    other = msgspec.structs.replace(midway.good, included=tuple(range(6)), excluded=(6, 7, 8))
+    party = midway.me._rounds[SCOPE]._party  # noqa: SLF001 - to make it slow
+    entered, release = threading.Semaphore(0), threading.Event()
+
+    class Slow:
+        """An identity key that takes its time."""
+
+        def sign(self, *statement):
+            entered.release()
+            assert release.wait(20)
+            return identity.sign(*statement)
+
+    identity = party.identity
+    object.__setattr__(party, "identity", Slow())
+
+    def ask(message):
+        try:
+            return midway.me.receive(encode(message))
+        except PeerError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(ask, message) for message in (midway.good, other)]
+        assert entered.acquire(timeout=20)
+        assert not entered.acquire(timeout=0.2)  # the other one waits outside
+        release.set()
+        answers = [each.result(timeout=20) for each in asked]
+    assert sum(isinstance(answer, bytes) for answer in answers) == 1
+    assert any("out of order: in the state 'agreed'" in str(answer) for answer in answers)
+
+
+def opening(midway, signers, signatures):
+    return encode(msgspec.structs.replace(midway.good, signers=tuple(signers), signatures=tuple(signatures)))
+
+
+def test_a_lowered_threshold_is_refused():
+    """Fewer than ⌊2n/3⌋ + 1 signatures open nothing, and no message says how many are needed."""
+    midway = Midway(UNMASK)
+    signers, signatures = midway.good.signers, midway.good.signatures
+    assert len(signers) == 2 * 9 // 3 + 1
+    for count in range(7):
+        data = opening(midway, signers[:count], signatures[:count])
+        refused(midway.me, data, f"{count} signatures of {count} users .*; 7 are needed")
+    refused(midway.me, opening(midway, signers, signatures[:6]), "6 signatures of 7 users")
+    refused(midway.me, opening(midway, signers[:6], signatures), "7 signatures of 6 users")
+    kinds = (RosterCall, Delivery, Proposal, Opening)
+    assert "threshold" not in {field for kind in kinds for field in kind.__struct_fields__}
+    midway.ends_well()
+
+
+def test_signatures_that_are_not_of_distinct_users_are_refused():
+    """One signature counts once, and only under its own user's name."""
+    midway = Midway(UNMASK)
+    signers, signatures = midway.good.signers, midway.good.signatures
+    refused(
+        midway.me, opening(midway, (*signers[:6], signers[5]), (*signatures[:6], signatures[5])), "name a user"
+    )
+    refused(
+        midway.me, opening(midway, (*signers[:6], 8), (*signatures[:6], signatures[5])), "'user-2-2' .* forged"
+    )
+    refused(midway.me, opening(midway, (*signers[:6], 9), signatures), "signers name user 9 of a roster of 9")
+    refused(midway.me, opening(midway, signers, (*signatures[:6], bytes(64))), "for 'agree' is forged")
+    midway.ends_well()
+
+
+def test_different_lists_for_different_clients_open_nothing():
+    """A server that has half the users sign one list and half another finds enough signatures for neither."""
+    midway = Midway(AGREE)
+    other = encode(msgspec.structs.replace(midway.good, included=tuple(range(6)), excluded=(6, 7, 8)))
+    signed = {}
+    for number, user in enumerate(midway.clients):
+        shown = other if number % 2 else midway.outgoing[user]
+        signed[user], _ = decode_from_client(midway.clients[user].receive(shown))
+    places = dict(enumerate(sorted(midway.clients)))
+    for parity in (0, 1):
+        for user in midway.clients:
+            own = [place for place in places if place % 2 == parity]
+            message = Opening(
+                SCOPE, midway.good.context, tuple(own), tuple(signed[places[place]].signature for place in own)
+            )
+            refused(midway.clients[user], encode(message), "7 are needed")
+            everyones = tuple(signed[places[place]].signature for place in range(9))
+            message = msgspec.structs.replace(message, signers=tuple(range(9)), signatures=everyones)
+            refused(midway.clients[user], encode(message), "for 'agree' is forged, or made for something else")
+
+
+def test_signatures_of_another_agreement_are_refused():
+    """What users signed in another round, or about other lists, opens nothing here."""
+    midway, twin = Midway(UNMASK), Midway(UNMASK, away={"user-2-0"})
+    for elsewhere in (twin, Midway(UNMASK)):
+        data = opening(midway, elsewhere.good.signers, elsewhere.good.signatures)
+        refused(midway.me, data, "for 'agree' is forged, or made for something else")
+    midway.ends_well()
+
+
+def test_a_device_opens_what_it_signed_and_nothing_else():
+    """Of the included it gives a seed share, of the excluded a key share, of a non-sharer none, never both."""
+    midway = _without_sharer()
+    midway.deliver()
+    midway.advance()
+    held = dict(midway.me._rounds[SCOPE]._held)  # noqa: SLF001 - what it could give away
+    assert held.keys() == set(range(8))
+    message, _ = decode_from_client(midway.me.receive(midway.outgoing[midway.me.user]))
+    sent = [message.shares[start : start + SHARE_BYTES] for start in range(0, len(message.shares), SHARE_BYTES)]
+    assert sent == [held[place][:SHARE_BYTES] for place in range(6)] + [held[p][SHARE_BYTES:] for p in (6, 7)]
+    refused(midway.me, midway.outgoing[midway.me.user], "Opening .* out of order: in the state 'ready'")
+    assert midway.me._rounds == {}  # noqa: SLF001 - nothing is left that could be asked for
+
+
+# --- the server's side -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", range(5))
+def test_an_answer_for_something_else_is_refused(phase):
+    """The server takes an answer only for its own scope, round and user, from whom it asked, once."""
+    midway = Midway(phase)
+    user = "user-0-0"
+    midway.answers[user] = good = midway.answer(user)
+    for changes, reason in (
+        ({"scope": "photos"}, "another scope: 'photos'"),
+        ({"context": bytes(32)}, "another round"),
+        ({"user": OTHER}, f"another user: '{OTHER}'"),
+    ):
+        midway.server_refuses(user, midway.changed(user, changes), f"user-0-0 answered for {reason}")
+    midway.server_refuses("stranger", good, "'stranger', who was not asked")
+    midway.server_refuses(OTHER, good, "another user: 'user-0-0'")
+    midway.server.receive(user, good)
+    midway.server_refuses(user, good, "user-0-0 out of order")
+    midway.ends_well()
+
+
+@pytest.mark.parametrize("phase", range(5))
+def test_an_answer_that_comes_late_is_refused(phase):
+    """When a phase is over, what belongs to it is refused; the round has gone on without it."""
+    midway = Midway(phase)
+    late = "user-0-0"
+    answer = midway.answer(late)
+    midway.deliver(but={late})
+    assert midway.server.waiting == {late}
+    midway.advance()
+    midway.server_refuses(late, answer, "user-0-0 out of order: in the state '(lost|proposed)'")
+    assert late not in midway.server.waiting or phase == UPLOAD
+    if midway.outgoing:
+        users = midway.ends_well()
+        assert (late in users) == (phase > UPLOAD)
+
+
+@pytest.mark.parametrize("phase", range(5))
+def test_a_forged_answer_is_refused(phase):
+    """Signatures, keys and sizes of each answer are checked before it counts."""
+    midway = Midway(phase)
+    user = "user-0-0"
+    midway.answers[user] = midway.answer(user)
+    message, tail = decode_from_client(midway.answers[user])
+    if phase == ADVERTISE:
+        midway.server_refuses(
+            user, midway.changed(user, {"mask_key": (1).to_bytes(32, "little")}), "has low order"
+        )
+        midway.server_refuses(user, midway.changed(user, {"share_key": MaskKey.generate().public}), "is forged")
+        identity = midway.me.membership.identity
+        midway.server.receive(OTHER, midway.answer(OTHER))
+        theirs = midway.server._lines[OTHER]  # noqa: SLF001 - keys that were advertised
+        line = signed_line(identity, message.context, user, theirs.mask_key, message.share_key)
+        copied = midway.changed(user, {"mask_key": line.mask_key, "signature": line.signature})
+        midway.server_refuses(user, copied, f"user-0-0 advertised a key of {OTHER}")
+    elif phase in {SHARE, UNMASK}:
+        for wrong in (b"", message.shares[:-1], message.shares + bytes(36), message.shares + bytes(1)):
+            reason = f"sent {len(wrong)} bytes of shares, not {len(message.shares)}"
+            midway.server_refuses(user, midway.changed(user, {"shares": wrong}), reason)
+    elif phase == UPLOAD:
+        midway.server_refuses(user, packed(message, bytes(tail)[:-4]), "bytes of words, not")
+        midway.server_refuses(user, packed(message, bytes(tail) + bytes(4)), "bytes of words, not")
+    if phase not in {SHARE, UNMASK}:
+        midway.server_refuses(
+            user, midway.changed(user, {"signature": bytes(64)}), "signature of 'user-0-0' .* forged"
+        )
+    midway.server.receive(user, midway.answers[user])
+    midway.ends_well()
+
+
+@pytest.mark.parametrize("place", [0, 7])
+def test_a_wrong_share_is_noticed(place):
+    """A share that was changed gives another secret, which its digest or public key shows: no sum comes out."""
+    midway = Midway(UNMASK, away={"user-2-0"})
+    midway.deliver(but={midway.me.user})
+    message, _ = decode_from_client(midway.answer(midway.me.user))
+    shares = bytearray(message.shares)
+    shares[SHARE_BYTES * place + 1] ^= 1  # not the lowest bits, which X25519 does not look at
+    midway.server.receive(midway.me.user, encode(msgspec.structs.replace(message, shares=bytes(shares))))
+    assert midway.server.advance() == {}
+    owner = sorted(midway.clients)[place]
+    with pytest.raises(TooFewUsers, match=f"wrong share: what '{owner}' shared does not come out"):
+        midway.server.finish()
+
+
+def test_a_vector_that_spoils_the_sum_is_noticed():
+    """A member that sends other words than it should makes the check words wrong: the sum is discarded."""
+    midway = Midway(UPLOAD)
+    midway.answers[midway.me.user] = midway.answer(midway.me.user)
+    message, tail = decode_from_client(midway.answers[midway.me.user])
+    midway.server.receive(midway.me.user, packed(message, bytes(len(tail))))
+    with pytest.raises(TooFewUsers, match="gave no sum: masks did not cancel"):
+        midway.ends_well()
+
+
+# --- unsealed clients --------------------------------------------------------------------------------------
+
+
+def test_an_unsealed_round_is_taken_once_and_as_configured():
+    """Scope, inner protocol, terms and round are checked, and rounds only go forward."""
+    loners = Loners(3, inner={"secagg"})
+    client = loners.clients["user-0"]
+
+    def asked(inner="secagg", scope=SCOPE, round_=4, **changes):
+        conditions = terms(**{"cohort": 3, "min_included": 2, **changes})
+        return unsealed_round(inner, scope, loners.identities, round_, conditions).start()["user-0"]
+
+    for data, reason in (
+        (asked(inner="secagg+"), "unsealed round of 'secagg\\+'; this device permits \\['secagg'\\]"),
+        (asked(scope="photos"), "'photos'; this device serves keyboard"),
+        (asked(dimension=2**27), "dimension 134217728"),
+    ):
+        with pytest.raises(PeerError, match=reason):
+            client.receive(data)
+    good = decode_from_server(asked())
+    with pytest.raises(PeerError, match="included users 1; this device takes 2 to 3"):
+        client.receive(encode(msgspec.structs.replace(good, min_included=1)))
+    task = client.receive(asked())
+    assert client.seal(task, UPDATE)
+    with pytest.raises(UsageError, match="not the one that was asked for last"):
+        client.seal(task, UPDATE)
+    with pytest.raises(PeerError, match="round 4; this client is past it"):
+        client.receive(asked())
+    assert isinstance(client.receive(asked(round_=5)), Task)
+
+
+def test_a_sealed_rounds_messages_fit_no_unsealed_one():
+    """Sealed or not is part of a round's context: every signature and key of one is void in the other."""
+    loners = Loners(6)
+    conditions = terms(cohort=6, min_included=6)
+    server = unsealed_round("secagg", SCOPE, loners.identities, 0, conditions)
+    loner = loners.clients["user-0"]
+    message, _ = decode_from_client(loner.seal(loner.receive(server.start()["user-0"]), UPDATE))
+    sealed = Batches(2, 3, inner="secagg")
+    member = sealed.clients["user-0-0"]
+    task = member.receive(sealed_round(sealed.charters, 0, conditions).start()["user-0-0"])
+    other, _ = decode_from_client(member.seal(task, UPDATE))
+    assert message.scope == other.scope
+    assert message.context != other.context
+
+
+def test_an_unsealed_client_asks_who_the_others_are():
+    """Its own verify_member decides about every user of the roster."""
+    loners = Loners(3)
+    identity = IdentityKey.generate()
+    client = UnsealedClient("user-0", identity, configuration(), lambda user, key: user != "user-2")
+    loners.clients["user-0"], loners.identities["user-0"] = client, identity.public
+    server = unsealed_round("secagg", SCOPE, loners.identities, 0, terms(cohort=3, min_included=2))
+    with pytest.raises(PeerError, match="verify_member refused 'user-2'"):
+        run_round(server, loners.clients, loners.train)
