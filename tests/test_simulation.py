@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from coterie import UsageError, simulation
+from coterie.audit import measure
 from coterie.planning import KnownDropout
 from coterie.selection import (
     BatchSelector,
@@ -16,7 +17,7 @@ from coterie.selection import (
     uniform,
     user_partition,
 )
-from coterie.simulation import MEASURES, Scheme, Simulation, Summary, run_trial, run_trials
+from coterie.simulation import MEASURES, Scheme, Simulation, Summary, run_trial, run_trials, trial_log
 
 PAPER = (0.1, 0.2, 0.3, 0.4, 0.5)
 
@@ -103,8 +104,8 @@ def test_the_number_of_processes_changes_nothing():
     simulation_ = paper(RedrawnDropout(PAPER, 120), rounds=20, seed=9)
     alone, together = (summaries(simulation_, trials=5, processes=count) for count in (1, 2))
     for name, summary in alone.items():
-        for measure in MEASURES:
-            np.testing.assert_array_equal(summary.mean(measure), together[name].mean(measure))
+        for name_ in MEASURES:
+            np.testing.assert_array_equal(summary.mean(name_), together[name].mean(name_))
 
 
 def test_schemes_meet_the_same_world():
@@ -197,3 +198,13 @@ def test_no_trials_or_processes_are_refused(trials, processes):
     """At least one trial and one process."""
     with pytest.raises(UsageError, match="is 0"):
         next(run_trials(paper(RedrawnDropout(PAPER, 120)), trials, processes))
+
+
+def test_the_log_of_a_trial_is_the_one_that_was_measured():
+    """Measuring a trial's log gives the trial's own measures."""
+    schemes = (Scheme("T2", BatchSelector(consecutive(12, 2), 6)), Scheme("random", RandomSelector(6)))
+    simulation = Simulation(12, 6, 30, schemes, IndependentDropout(np.full(12, 0.3)), seed=4, lost=0.05)
+    for index in range(2):
+        log, trial = trial_log(simulation, index, 3), run_trial(simulation, index, 3)
+        assert measure(log).strong.tolist() == trial.strong.tolist()
+        assert np.allclose(measure(log).cardinality, trial.cardinality)

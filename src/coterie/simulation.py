@@ -18,7 +18,15 @@ from coterie.audit import IsolatedUsers, RunningMeasures
 from coterie.errors import CoterieError, UsageError
 from coterie.selection import AvailabilityModel, BatchSelector, Selector, join, leave
 from coterie.theory import check_count, check_parameters, check_probability
-from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
+from coterie.values import (
+    BatchPlan,
+    BoolArray,
+    Cohort,
+    FloatArray,
+    IntArray,
+    LogBuilder,
+    ParticipationLog,
+)
 
 MOST_USERS_FOR_ISOLATION = 500
 """Beyond this many users the isolated share is not measured: elimination costs N² for every round."""
@@ -95,14 +103,25 @@ class Trial:
 MEASURES = tuple(field.name for field in fields(Trial))
 
 
+def trial_log(simulation: Simulation, scheme: int, trial: int = 0) -> ParticipationLog:
+    """Return the participation log of one trial, as `run_trial` meets it."""
+    log = LogBuilder(simulation.availability.users)
+    run_trial(simulation, scheme, trial, heard=log)
+    return log.build()
+
+
 def run_trial(
-    simulation: Simulation, scheme: int, trial: int, stopped: Callable[[], bool] = lambda: False
+    simulation: Simulation,
+    scheme: int,
+    trial: int,
+    stopped: Callable[[], bool] = lambda: False,
+    heard: LogBuilder | None = None,
 ) -> Trial:
     """Run one trial of one scheme.
 
     Randomness is a function of (seed, trial) for who is available, is lost, comes and goes, and of (seed,
     trial, scheme) for the selection: schemes meet the same world, and no trial depends on another. Once
-    `stopped` says so, the trial ends with a KeyboardInterrupt.
+    `stopped` says so, the trial ends with a KeyboardInterrupt. `heard` is given every round's learned sets.
     """
     world = np.random.default_rng((simulation.seed, trial, 0))
     online = simulation.availability.rounds(np.random.default_rng((simulation.seed, trial, 1)))
@@ -119,6 +138,8 @@ def run_trial(
         survives = world.random(simulation.availability.users) >= simulation.lost if simulation.lost else None
         learned = population.learned(cohort, survives)
         measures.add_round(learned)
+        if heard is not None:
+            heard.append(*learned)
         isolation.pending.extend(learned)
         now = measures.now
         gap = population.gap(measures.participation) / (round_ + 1) if population.changes else now.fairness_gap

@@ -26,7 +26,7 @@ __all__ = ["chromium", "data", "new_folder"]  # fixtures
 
 KEYS = [
     "out", "rounds", "skipped", "lost_batches", "accuracy", "loss", "strong", "cardinality", "fairness_gap",
-    "seconds",
+    "seconds", "weak",
 ]  # fmt: skip
 
 

@@ -47,8 +47,9 @@ def test_json_is_one_object_with_the_promised_fields():
     for scheme in record["schemes"]:
         assert scheme.keys() == {
             "scheme", "strong", "isolated_share", "fairness_gap", "fairness_gap_completed", "cardinality",
-            "cardinality_interval", "fairness_gap_interval", "skipped",
+            "cardinality_interval", "fairness_gap_interval", "skipped", "weak",
         }  # fmt: skip
+        assert scheme["strong"]["low"] <= scheme["weak"]["low"] <= scheme["weak"]["high"]
         assert scheme["strong"].keys() == {"low", "mean", "interval"}
         low, high = scheme["cardinality_interval"]
         assert low <= scheme["cardinality"] <= high

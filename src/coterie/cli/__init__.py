@@ -9,7 +9,7 @@ import click
 import typer
 
 from coterie import __version__
-from coterie.cli import ledger, plan, run, simulate
+from coterie.cli import audit, ledger, plan, run, simulate
 from coterie.errors import CoterieError
 
 EXIT_BAD_INPUT = 2
@@ -26,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(ledger.app, name="ledger")
+app.command("audit")(audit.audit)
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)

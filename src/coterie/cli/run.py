@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.cli.options import Json, check_seed, dropout_choices
+from coterie.cli.weak import bracket, proven_weak_level
 from coterie.errors import CoterieError, UsageError
 from coterie.files import atomic_write
 
@@ -115,7 +116,8 @@ def run(
             done = f"{len(job.rows)} of {job.spec.training.rounds} rounds"
             view.say(f"Stopped after {done}; go on with: coterie run --resume {job.folder.path}")
             raise
-    summary = job.summary()
+    known = not job.ledger.unknown_rounds
+    summary = job.summary() | {"weak": proven_weak_level(job.ledger.log()) if known else None}
     with atomic_write(job.folder.summary) as file:
         file.write(f"{json.dumps(summary, indent=2)}\n".encode())
     if json_:
@@ -199,6 +201,7 @@ def _told(job: Run, summary: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("test accuracy", "not measured" if accuracy is None else f"{accuracy:.2%}"),
         ("privacy level T", f"{'unknown: a round was cut off unsealed' if level is None else level}{wanted}"),
+        ("weak level", bracket(summary["weak"])),
         ("users per round C", f"{summary['cardinality']:.2f}"),
         ("fairness gap F", f"{summary['fairness_gap']:.3f}"),
         ("rounds", f"{summary['rounds']}, of which {summary['skipped']} without a result"),

@@ -22,6 +22,7 @@ from coterie.cli.options import (
     waiting,
 )
 from coterie.cli.schemes import parse_schemes
+from coterie.cli.weak import bracket, proven_weak_level
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -179,7 +180,11 @@ def simulate(
     interrupted = _collect(results, trials, simulation, summaries, out, about, quiet=json_)
     if summaries[0].trials == 0:
         raise typer.Exit(130)
-    _deliver(_record(simulation, summaries, about, trials), out, as_json=json_)
+    record = _record(simulation, summaries, about, trials)
+    if not interrupted:
+        with waiting("Looking at the weak level of the first trial"):
+            _add_weak_levels(record, simulation)
+    _deliver(record, out, as_json=json_)
     if interrupted:
         raise typer.Exit(130)
 
@@ -277,6 +282,15 @@ def _record(
     return {**record(simulation, summaries), **about, "trials_wanted": wanted, "versions": versions}
 
 
+def _add_weak_levels(record: dict[str, Any], simulation: Simulation) -> None:
+    """Add what can be proven of each scheme's weak level after the last round of the first trial."""
+    from coterie.simulation import MOST_USERS_FOR_ISOLATION, trial_log
+
+    if simulation.availability.users <= MOST_USERS_FOR_ISOLATION:
+        for index, scheme in enumerate(record["schemes"]):
+            scheme["weak"] = proven_weak_level(trial_log(simulation, index))
+
+
 def _save_record(record: dict[str, Any], out: Path) -> None:
     from coterie.files import atomic_write
 
@@ -320,9 +334,9 @@ def _print_report(record: dict[str, Any], out: Path | None) -> None:
     )
     console.print(_table(record))
     console.print(
-        "T strong privacy level, worst trial and mean · isolated share of users the server has alone · F fairness "
-        "gap over all and over completed rounds · C users aggregated per round · skip share of rounds skipped · "
-        "± half of the 95 % interval"
+        "T strong privacy level, worst trial and mean · weak level proven for the first trial · isolated share of "
+        "users the server has alone · F fairness gap over all and over completed rounds · C users aggregated per "
+        "round · skip share of rounds skipped · ± half of the 95 % interval"
     )
     if out is not None:
         missing = "" if can_draw() else " (no pictures: pip install 'coterie[report]')"
@@ -338,7 +352,7 @@ def _table(record: dict[str, Any]) -> Table:
 
     table = Table(box=None, pad_edge=False)
     table.add_column("scheme", no_wrap=True)
-    for heading in ("T", "mean", "isolated", "F", "F compl.", "C", "skip"):
+    for heading in ("T", "mean", "weak", "isolated", "F", "F compl.", "C", "skip"):
         table.add_column(heading, justify="right", no_wrap=True)
     for scheme in record["schemes"]:
         isolated = scheme["isolated_share"]
@@ -346,7 +360,8 @@ def _table(record: dict[str, Any]) -> Table:
             scheme["scheme"],
             str(scheme["strong"]["low"]),
             _with_interval(scheme["strong"]["mean"], scheme["strong"]["interval"], 2),
-            "not measured" if isolated is None else f"{isolated:.0%}",
+            bracket(scheme.get("weak")),
+            "–" if isolated is None else f"{isolated:.0%}",
             _with_interval(scheme["fairness_gap"], scheme["fairness_gap_interval"], 3),
             f"{scheme['fairness_gap_completed']:.3f}",
             _with_interval(scheme["cardinality"], scheme["cardinality_interval"], 2),
