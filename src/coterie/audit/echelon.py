@@ -1,0 +1,188 @@
+"""The reduced echelon form of learned sets modulo a prime, kept up to date as sets come and columns split."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.values import BoolArray, IntArray
+
+LEAST_PRIME, BOUND = 2**30, 2**31
+"""Primes are drawn from here: a product of two residues plus a third fits into 64 bits."""
+
+
+def random_primes(rng: np.random.Generator) -> Iterator[int]:
+    """Yield random primes of 31 bits, without end."""
+    from flint import fmpz
+
+    while True:
+        number = int(rng.integers(LEAST_PRIME, BOUND))
+        if fmpz(number).is_prime():
+            yield number
+
+
+class Echelon:
+    """The row space of 0/1 rows modulo a prime, as [I | D]: row i is 1 at its pivot and D[i] at the free columns.
+
+    Columns are numbered in the order of `add_column`. A new row costs rank × (columns - rank), a new column
+    rank. A column whose row has nothing in D is alone: the row space holds its unit vector (modulo the prime).
+
+    >>> form = Echelon(prime=7)
+    >>> for _ in range(3):
+    ...     form.add_column()
+    >>> form.add([0, 1]), form.add([1, 2]), form.alone().tolist()
+    (True, True, [])
+    >>> form.add([0, 2]), sorted(form.alone().tolist()), form.add([0, 1, 2])
+    (True, [0, 1, 2], False)
+    """
+
+    def __init__(self, prime: int) -> None:
+        self.prime = prime
+        self._dense = np.zeros((8, 16), dtype=np.int64)
+        self._pivots = np.zeros(8, dtype=np.int64)
+        self._free = np.zeros(16, dtype=np.int64)
+        # Where each column stands: its row if it is a pivot, else -1 - its place among the free columns.
+        self._place = np.zeros(16, dtype=np.int64)
+        self.rank = 0
+        self.nullity = 0
+
+    @property
+    def columns(self) -> int:
+        """The number of columns."""
+        return self.rank + self.nullity
+
+    @property
+    def pivots(self) -> IntArray:
+        """The pivot column of each row."""
+        return self._pivots[: self.rank]
+
+    @property
+    def free(self) -> IntArray:
+        """The free columns, in the order of `dense`."""
+        return self._free[: self.nullity]
+
+    @property
+    def dense(self) -> NDArray[np.int64]:
+        """D: the entries of the rows at the free columns."""
+        return self._dense[: self.rank, : self.nullity]
+
+    def copy(self) -> "Echelon":
+        """Return a form that goes its own way from here."""
+        twin = Echelon(self.prime)
+        twin.rank, twin.nullity = self.rank, self.nullity
+        twin._dense, twin._pivots = self._dense.copy(), self._pivots.copy()
+        twin._free, twin._place = self._free.copy(), self._place.copy()
+        return twin
+
+    def alone(self) -> IntArray:
+        """Return the columns whose unit vector is in the row space."""
+        return self.pivots[~self.dense.any(axis=1)]
+
+    def is_pivot(self) -> BoolArray:
+        """Say for each column whether it is a pivot."""
+        return self._place[: self.columns] >= 0
+
+    def add_column(self, like: int | None = None) -> None:
+        """Add a column: a copy of another one, or of zeros."""
+        if self.nullity == self._dense.shape[1]:
+            self._dense = _wider(self._dense, axis=1)
+            self._free = _wider(self._free)
+        if self.columns == len(self._place):
+            self._place = _wider(self._place)
+        position, column = self.nullity, self.columns
+        entries = self._dense[: self.rank, position]
+        entries[:] = 0
+        if like is not None:
+            place = self._place[like]
+            if place >= 0:
+                entries[place] = 1
+            else:
+                entries[:] = self._dense[: self.rank, -1 - place]
+        self._free[position] = column
+        self._place[column] = -1 - position
+        self.nullity += 1
+
+    def add(self, columns: IntArray | list[int]) -> bool:
+        """Add the row that is 1 at `columns`; return whether it raised the rank."""
+        if self.nullity == 0:
+            return False
+        places = self._place[columns]
+        row = -self.dense[places[places >= 0]].sum(axis=0)
+        row[-1 - places[places < 0]] += 1
+        row %= self.prime
+        entries = np.flatnonzero(row)
+        if len(entries) == 0:
+            return False
+        position = int(entries[-1])
+        row *= pow(int(row[position]), -1, self.prime)
+        row %= self.prime
+        self._take(position, row)
+        return True
+
+    def _take(self, position: int, row: NDArray[np.int64]) -> None:
+        """Add a reduced row whose entry at the free column `position`, its pivot to be, is 1."""
+        if self.rank == len(self._pivots):
+            self._dense = _wider(self._dense, axis=0)
+            self._pivots = _wider(self._pivots)
+        rank, last = self.rank, self.nullity - 1
+        pivot = self._free[position]
+        factors = self._dense[:rank, position].copy()
+        # The last free column takes the pivot's place, so that the free columns stay side by side.
+        self._dense[:rank, position] = self._dense[:rank, last]
+        row[position] = row[last]
+        moved = self._free[last]
+        self._free[position] = moved
+        self._place[moved] = -1 - position
+        self._place[pivot] = rank
+        self._pivots[rank] = pivot
+        self._dense[rank, :last] = row[:last]
+        self.rank, self.nullity = rank + 1, last
+        self._subtract(np.flatnonzero(factors), factors, row[:last])
+
+    def _subtract(self, rows: IntArray, factors: NDArray[np.int64], row: NDArray[np.int64]) -> None:
+        """Subtract factors[i] times the row from each of the rows i."""
+        if len(rows) == 0 or len(row) == 0:
+            return
+        block = np.multiply.outer(self.prime - factors[rows], row)
+        block += self._dense[rows, : len(row)]
+        block %= self.prime
+        self._dense[rows, : len(row)] = block
+
+    def exchange(self, row: int, position: int) -> None:
+        """Make the free column at `position` the pivot of a row whose entry there is not 0."""
+        rank, width = self.rank, self.nullity
+        inverse = pow(int(self._dense[row, position]), -1, self.prime)
+        fresh = self._dense[row, :width] * inverse % self.prime
+        fresh[position] = inverse
+        factors = self._dense[:rank, position].copy()
+        factors[row] = 0
+        self._dense[:rank, position] = 0
+        self._dense[row, :width] = 0
+        self._subtract(np.flatnonzero(factors), factors, fresh)
+        self._dense[row, :width] = fresh
+        entering, leaving = self._free[position], self._pivots[row]
+        self._free[position], self._pivots[row] = leaving, entering
+        self._place[entering], self._place[leaving] = row, -1 - position
+
+    def leave(self, columns: BoolArray) -> int | None:
+        """Make as few of the marked columns pivots as possible; return a row inside them, or None if none is.
+
+        None proves that the other columns hold a basis. A row that is returned has its support inside.
+        """
+        inside = None
+        for row in np.flatnonzero(columns[self.pivots]):
+            outside = np.flatnonzero((self.dense[row] != 0) & ~columns[self.free])
+            if len(outside):
+                self.exchange(int(row), int(outside[0]))
+            else:
+                inside = int(row)
+        return inside
+
+
+def _wider(array: NDArray[np.int64], axis: int = 0) -> NDArray[np.int64]:
+    """Return the array with twice the room along an axis."""
+    shape = list(array.shape)
+    shape[axis] *= 2
+    wider = np.zeros(shape, dtype=np.int64)
+    wider[tuple(slice(size) for size in array.shape)] = array
+    return wider
