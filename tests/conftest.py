@@ -1,4 +1,4 @@
-"""What all tests share: how much is fuzzed and killed, and a PostgreSQL server."""
+"""What all tests share: how much is fuzzed and killed, a PostgreSQL server, and a browser."""
 
 import os
 
@@ -10,6 +10,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
+
+from browser import chromium
+
+__all__ = ["chromium"]  # a fixture
 
 settings.register_profile("coterie", deadline=None)  # a test never asserts how long something takes
 settings.load_profile("coterie")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from browser import chromium, visit
+from browser import visit
 from cli.command import coterie
 from coterie.cli import main
 from coterie.experiment.events import SCALARS
@@ -22,7 +22,7 @@ from coterie.ledger import Ledger, State
 from coterie.ledger.verify import verify
 from experiment.tiny import OUTCOMES, PRIVACY, ROUNDS, data, new_folder, tiny_spec, write_spec
 
-__all__ = ["chromium", "data", "new_folder"]  # fixtures
+__all__ = ["data", "new_folder"]  # fixtures
 
 KEYS = [
     "out", "rounds", "skipped", "lost_batches", "accuracy", "loss", "strong", "cardinality", "fairness_gap",
