@@ -41,7 +41,7 @@ lint: .venv/installed
 	@echo "Setting up .venv-bench, with the peers that benchmarks compare with ..."
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	@.venv-bench/bin/python -m pip install --quiet --quiet --constraint constraints.txt --upgrade pip
-	@.venv-bench/bin/python -m pip install --quiet --quiet --constraint constraints.txt --editable . --group bench
+	@.venv-bench/bin/python -m pip install --quiet --quiet --constraint constraints.txt --editable '.[parquet]' --group bench
 	@touch $@
 
 bench: .venv-bench/installed
@@ -49,6 +49,7 @@ bench: .venv-bench/installed
 
 docs: .venv/installed-docs
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/diagrams.py
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build
 
 clean:

@@ -1,4 +1,4 @@
-"""SecAgg+, unsealed and sealed, against Flower's in one run; then all inner protocols as they scale."""
+"""SecAgg+, unsealed and sealed, against Flower's in one run."""
 
 import statistics
 import time
@@ -11,7 +11,6 @@ import flower_peer
 import numpy as np
 import seal
 
-from coterie.errors import TooFewUsers
 from coterie.secagg import (
     Client,
     DeviceConfiguration,
@@ -172,30 +171,6 @@ def beside_flower(users: int, drops: int, rng: np.random.Generator) -> dict[str,
     return found
 
 
-def scaling(inner: str, users: int, losses: float, dimension: int = 100_000) -> dict[str, Any]:
-    """One sealed round of many users, of whom some are lost before they upload, in whole batches."""
-    party = Sealed(users, inner)
-    rng = np.random.default_rng(0)
-    vector = rng.normal(0, 0.1, dimension).astype(np.float32).clip(-1, 1)
-    vectors = dict.fromkeys(party.users, vector)
-    lost = party.losing(round(losses * len(party.users)))
-    try:
-        result, spent = timed_round(party.round(0, dimension), party.clients, vectors, lost, UPLOAD[inner])
-    except TooFewUsers as error:
-        return {"users": len(party.users), "lost": len(lost), "gave": str(error)}
-    check(result, vectors)
-    left = [user for user in party.users if user not in lost]
-    return {
-        "users": len(party.users),
-        "lost": len(lost),
-        "included": sum(len(part.users) for part in result.learned),
-        "client_s": middle(spent.clients[user] for user in left),
-        "server_s": spent.server,
-        "client_bytes_up": middle(spent.up[user] for user in left),
-        "client_bytes_down": middle(spent.down[user] for user in left),
-    }
-
-
 def run() -> dict[str, object]:
     """Measure everything."""
     rng = np.random.default_rng(0)
@@ -205,11 +180,5 @@ def run() -> dict[str, object]:
             f"{users} users, {drops} dropped": beside_flower(users, drops, rng)
             for users in (12, 24)
             for drops in (0, 2)
-        },
-        "scaling, 100000 float32": {
-            f"{inner}, {users} users, {losses:.0%} lost": scaling(inner, users, losses)
-            for inner in ("open", "secagg", "secagg+")
-            for users in (100, 300, 1000)
-            for losses in (0.0, 0.1, 0.3)
         },
     }
