@@ -330,15 +330,12 @@ def check_phase(stage, message, answer):
             who="ana",
         )
     else:
-        assert len(set(message.signers)) == len(message.signatures) >= 2 * len(users) // 3 + 1
-        for place, signature in zip(message.signers, message.signatures, strict=True):
-            verify_signature(
-                users[place].identity,
-                signature,
-                "agree",
-                *participant._statement,
-                who="ana",
-            )
+        assert len(set(message.signers)) == len(message.signers) >= 2 * len(users) // 3 + 1
+        context, roster, sharers, *_ = participant._statement
+        signed = [(place, "agree", participant._statement) for place in message.signers]
+        signed += [(place, "upload", (context, roster, sharers)) for place in sorted(participant._included)]
+        for (place, purpose, statement), signature in zip(signed, message.signatures, strict=True):
+            verify_signature(users[place].identity, signature, purpose, *statement, who="ana")
 
 
 def check_answer(stage, message, before, after):
@@ -351,7 +348,7 @@ def check_answer(stage, message, before, after):
     changed = {name for name in before[0] if before[0][name] != after[0][name]}
     place = {Sharing: {"_boxes", "_seed_digests"}, Unmasking: {"_opened"}, Advertisement: {"_lines"}}
     if isinstance(message, MaskedVector):
-        assert changed <= {"_states", "_partial", "_total"}
+        assert changed <= {"_states", "_partial", "_total", "_uploads"}
         assert tail
     else:
         assert changed == {"_states", *place.get(type(message), {"_signatures"})}

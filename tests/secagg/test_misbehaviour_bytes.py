@@ -17,7 +17,7 @@ from coterie.secagg import (
     simulated_client,
 )
 from coterie.secagg.encoding import enc
-from coterie.secagg.messages import Draft, Enrolment, Invitation, decode_from_client, encode
+from coterie.secagg.messages import LARGEST_ROSTER, Draft, Enrolment, Invitation, decode_from_client, encode
 from secagg.batches import DIMENSION, SCOPE, configuration, terms
 from secagg.mutations import HEADER, parts, with_body
 from secagg.servers import UPDATE, Enrolling, call, packed, raw_charter, refused
@@ -151,6 +151,20 @@ def test_a_field_out_of_bounds_is_refused(life):
     for size in (1, 31, 33):
         wrong_size = with_body(msgspec.msgpack.encode([*body, bytes(size)]))
         refuses(stage, wrong_size, "malformed message|no charter can hold")
+
+
+def test_a_list_longer_than_any_roster_is_refused_before_it_is_read(life):
+    """A list has one entry for each user at most, signatures two; a longer one is refused by its length alone."""
+    refused_lists = []
+    for stage, data in receivers(life):
+        body, _, tail = parts(data)
+        for at in (at for at, value in enumerate(body) if isinstance(value, list)):
+            most = LARGEST_ROSTER * (2 if (body[0], at) == (17, 4) else 1)
+            longer = msgspec.msgpack.encode([*body[:at], [None] * (most + 1), *body[at + 1 :]])
+            refuses(stage, with_body(longer, tail), f"Expected `array` of length <= {most} ")
+            refused_lists.append((body[0], at))
+    # The roster's lines, the sharers, the included and excluded, the signers and their signatures.
+    assert sorted(refused_lists) == [(11, 3), (13, 3), (15, 3), (15, 4), (17, 3), (17, 4)]
 
 
 def test_a_field_that_claims_more_than_is_there_is_refused(life):

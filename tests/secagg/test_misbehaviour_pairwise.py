@@ -403,20 +403,28 @@ def test_of_two_proposals_at_once_one_is_signed():
     assert any("out of order: in the state 'agreed'" in str(answer) for answer in answers)
 
 
-def opening(midway, signers, signatures):
-    return encode(msgspec.structs.replace(midway.good, signers=tuple(signers), signatures=tuple(signatures)))
+def signatures(midway):
+    """The signatures that are ready for "me": under the agreement, and under the uploads."""
+    good = midway.good
+    return good.signatures[: len(good.signers)], good.signatures[len(good.signers) :]
+
+
+def opening(midway, signers, agreed, uploaded=None):
+    """What is ready for "me", with other signatures under the agreement, and perhaps under the uploads."""
+    uploaded = signatures(midway)[1] if uploaded is None else uploaded
+    return encode(msgspec.structs.replace(midway.good, signers=tuple(signers), signatures=(*agreed, *uploaded)))
 
 
 def test_a_lowered_threshold_is_refused():
     """Fewer than ⌊2n/3⌋ + 1 signatures open nothing, and no message says how many are needed."""
     midway = Midway(UNMASK)
-    signers, signatures = midway.good.signers, midway.good.signatures
+    signers, (agreed, _) = midway.good.signers, signatures(midway)
     assert len(signers) == 2 * 9 // 3 + 1
     for count in range(7):
-        data = opening(midway, signers[:count], signatures[:count])
-        refused(midway.me, data, f"{count} signatures of {count} users .*; 7 are needed")
-    refused(midway.me, opening(midway, signers, signatures[:6]), "6 signatures of 7 users")
-    refused(midway.me, opening(midway, signers[:6], signatures), "7 signatures of 6 users")
+        data = opening(midway, signers[:count], agreed[:count])
+        refused(midway.me, data, f"{count} users under the agreement; 7 are needed")
+    refused(midway.me, opening(midway, signers, agreed[:6]), "15 signatures of 7 users .* and 9 under")
+    refused(midway.me, opening(midway, signers[:6], agreed), "6 users under the agreement; 7 are needed")
     kinds = (RosterCall, Delivery, Proposal, Opening)
     assert "threshold" not in {field for kind in kinds for field in kind.__struct_fields__}
     midway.ends_well()
@@ -425,15 +433,11 @@ def test_a_lowered_threshold_is_refused():
 def test_signatures_that_are_not_of_distinct_users_are_refused():
     """One signature counts once, and only under its own user's name."""
     midway = Midway(UNMASK)
-    signers, signatures = midway.good.signers, midway.good.signatures
-    refused(
-        midway.me, opening(midway, (*signers[:6], signers[5]), (*signatures[:6], signatures[5])), "name a user"
-    )
-    refused(
-        midway.me, opening(midway, (*signers[:6], 8), (*signatures[:6], signatures[5])), "'user-2-2' .* forged"
-    )
-    refused(midway.me, opening(midway, (*signers[:6], 9), signatures), "signers name user 9 of a roster of 9")
-    refused(midway.me, opening(midway, signers, (*signatures[:6], bytes(64))), "for 'agree' is forged")
+    signers, (agreed, _) = midway.good.signers, signatures(midway)
+    refused(midway.me, opening(midway, (*signers[:6], signers[5]), (*agreed[:6], agreed[5])), "name a user")
+    refused(midway.me, opening(midway, (*signers[:6], 8), (*agreed[:6], agreed[5])), "'user-2-2' .* forged")
+    refused(midway.me, opening(midway, (*signers[:6], 9), agreed), "signers name user 9 of a roster of 9")
+    refused(midway.me, opening(midway, signers, (*agreed[:6], bytes(64))), "for 'agree' is forged")
     midway.ends_well()
 
 
@@ -442,6 +446,7 @@ def test_different_lists_for_different_clients_open_nothing():
     midway = Midway(AGREE)
     other = encode(msgspec.structs.replace(midway.good, included=tuple(range(6)), excluded=(6, 7, 8)))
     signed = {}
+    uploaded = [decode_from_client(midway.answers[user])[0].signature for user in sorted(midway.clients)]
     for number, user in enumerate(midway.clients):
         shown = other if number % 2 else midway.outgoing[user]
         signed[user], _ = decode_from_client(midway.clients[user].receive(shown))
@@ -453,8 +458,11 @@ def test_different_lists_for_different_clients_open_nothing():
                 SCOPE, midway.good.context, tuple(own), tuple(signed[places[place]].signature for place in own)
             )
             refused(midway.clients[user], encode(message), "7 are needed")
-            everyones = tuple(signed[places[place]].signature for place in range(9))
-            message = msgspec.structs.replace(message, signers=tuple(range(9)), signatures=everyones)
+            everyones = [signed[places[place]].signature for place in range(9)]
+            included = 6 if list(midway.clients).index(user) % 2 else 9
+            message = msgspec.structs.replace(
+                message, signers=tuple(range(9)), signatures=(*everyones, *uploaded[:included])
+            )
             refused(midway.clients[user], encode(message), "for 'agree' is forged, or made for something else")
 
 
@@ -462,9 +470,69 @@ def test_signatures_of_another_agreement_are_refused():
     """What users signed in another round, or about other lists, opens nothing here."""
     midway, twin = Midway(UNMASK), Midway(UNMASK, away={"user-2-0"})
     for elsewhere in (twin, Midway(UNMASK)):
-        data = opening(midway, elsewhere.good.signers, elsewhere.good.signatures)
+        data = opening(midway, elsewhere.good.signers, signatures(elsewhere)[0])
         refused(midway.me, data, "for 'agree' is forged, or made for something else")
     midway.ends_well()
+
+
+def test_uploads_that_are_not_for_these_sharers_are_not_opened():
+    """Every included user has signed for which sharers it masked its vector; without that nothing is opened."""
+    midway, twin = Midway(UNMASK), Midway(UNMASK)
+    signers, (agreed, uploaded) = midway.good.signers, signatures(midway)
+    forged = "for 'upload' is forged, or made for something else"
+    for wrong, reason in (
+        ((), "7 signatures of 7 users under the agreement and 9 under their uploads"),
+        (uploaded[:8], "15 signatures"),
+        ((*uploaded, uploaded[8]), "17 signatures"),
+        ((*uploaded[:8], bytes(64)), f"'user-2-2' {forged}"),
+        ((uploaded[1], uploaded[0], *uploaded[2:]), f"'user-0-0' {forged}"),
+        (agreed[:1] + uploaded[1:], f"'user-0-0' {forged}"),
+        (signatures(twin)[1], f"'user-0-0' {forged}"),
+    ):
+        refused(midway.me, opening(midway, signers, agreed, wrong), reason)
+    assert len(midway.ends_well()) == 9
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("hidden", [0, 4])
+def test_a_batch_that_was_shown_fewer_sharers_is_not_opened(sealed, hidden):
+    """A server hides one batch from another, and has all others agree to a sum of these two and of nobody else.
+
+    The one batch has masks in common with excluded users only, all of which are opened: its sum, or in an unsealed
+    round each of its users' updates, would lie open. Its members do not sign, and nobody needs them to.
+    """
+    users = Batches(4, 4, inner="secagg") if sealed else Loners(16)
+    conditions = terms(cohort=16, min_included=8)
+    server = (
+        sealed_round(users.charters, 0, conditions)
+        if sealed
+        else unsealed_round("secagg", SCOPE, users.identities, 0, conditions)
+    )
+    outgoing = server.start()
+    for _ in range(2):
+        for user, data in outgoing.items():
+            answer = users.clients[user].receive(data)
+            first = isinstance(answer, Task)
+            server.receive(user, users.clients[user].seal(answer, users.updates[user]) if first else answer)
+        outgoing = server.advance()
+    names, uploaded = sorted(outgoing), []
+    for place, user in enumerate(names):
+        good = decode_from_server(outgoing[user])
+        shown = [other for other in range(16) if place >= 4 or not 4 <= other < 4 + hidden]
+        senders = [other for other in range(16) if other != place]
+        boxes = [good.shares[BOX_BYTES * senders.index(other) :][:BOX_BYTES] for other in shown if other != place]
+        message = msgspec.structs.replace(good, sharers=tuple(shown), shares=b"".join(boxes))
+        uploaded.append(decode_from_client(bytes(users.clients[user].receive(encode(message))))[0].signature)
+    proposal = encode(Proposal(good.scope, good.context, tuple(range(8)), tuple(range(8, 16))))
+    agreed = [decode_from_client(users.clients[user].receive(proposal))[0].signature for user in names[4:]]
+    asked = encode(Opening(good.scope, good.context, tuple(range(4, 16)), (*agreed, *uploaded[:8])))
+    for user in names[4:]:
+        if hidden:
+            with pytest.raises(PeerError, match=f"'{names[0]}' for 'upload' is forged, or made for something"):
+                users.clients[user].receive(asked)
+        else:
+            opened, _ = decode_from_client(users.clients[user].receive(asked))
+            assert len(opened.shares) == 16 * SHARE_BYTES
 
 
 def test_a_device_opens_what_it_signed_and_nothing_else():

@@ -33,7 +33,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 LARGEST_ROSTER = 2**16 - 1
 """The most users in a pairwise round: a user's place, from 1 on, is also where its shares are evaluated."""
 Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST_ROSTER)]
-Positions: TypeAlias = tuple[Position, ...]
+Positions: TypeAlias = Annotated[tuple[Position, ...], msgspec.Meta(max_length=LARGEST_ROSTER)]
 """Users by their place in the roster, counted from 0, in ascending order."""
 
 
@@ -153,7 +153,7 @@ class RosterCall(Message, frozen=True, tag=11):
 
     scope: Scope
     context: Digest
-    lines: tuple[RosterLine, ...]
+    lines: Annotated[tuple[RosterLine, ...], msgspec.Meta(max_length=LARGEST_ROSTER)]
 
 
 class Sharing(Message, frozen=True, tag=12):
@@ -208,7 +208,8 @@ class Opening(Message, frozen=True, tag=17):
     scope: Scope
     context: Digest
     signers: Positions
-    signatures: tuple[Signature, ...]
+    signatures: Annotated[tuple[Signature, ...], msgspec.Meta(max_length=2 * LARGEST_ROSTER)]
+    """The signers' under the agreement, then those of all included users under their uploads."""
 
 
 class Unmasking(Message, frozen=True, tag=18):

@@ -25,7 +25,7 @@ from coterie.secagg.messages import (
     rewrite,
 )
 from coterie.secagg.pairwise.pairs import BOX_BYTES, locked, pair_mask, seed_digest, unlocked
-from coterie.secagg.pairwise.roster import Roster, check_positions, check_roster, least_of, listed
+from coterie.secagg.pairwise.roster import Roster, check_positions, check_roster, least_of
 from coterie.secagg.pairwise.setting import Setting
 from coterie.secagg.prg import Mask, add_masks
 from coterie.secagg.ring import EXTRA_WORDS, RING_32, Words
@@ -144,7 +144,7 @@ class Participant:
             others = [roster.lines[place] for place in held if place not in own]
             masks = [pair_mask(roster, party.user, self._mask_key, line) for line in others]
             add_masks(self.words, masks, RING_32, threads=self._threads)
-            signature = party.identity.sign("upload", self._setting.context, roster.digest, listed(sharers))
+            signature = party.identity.sign("upload", *roster.upload(sharers))
             rewrite(self._message, MaskedVector(*self._head, signature))
             answer = self._message.toreadonly()
         self._held |= held
@@ -195,22 +195,37 @@ class Participant:
         return encode(Agreement(*self._head, signature))
 
     def _unmask(self, message: Opening) -> bytes:
-        """Phase 4: if enough have signed these lists, give seed shares of the included, key shares of others."""
-        roster = self._roster
-        check_positions(message.signers, len(roster.lines), "signers")
-        if len(message.signers) != len(message.signatures) or len(message.signers) < roster.threshold:
+        """Phase 4: if enough have signed these lists, give seed shares of the included, key shares of others.
+
+        An included user must have masked its vector for the sharers of the agreement: shown fewer of them, it has
+        no mask in common with those left out, and its batch would lie open in a sum with none but them.
+        """
+        roster, signers, included = self._roster, message.signers, sorted(self._included)
+        check_positions(signers, len(roster.lines), "signers")
+        if len(signers) < roster.threshold:
             raise PeerError(
-                f"the server has {len(message.signatures)} signatures of {len(message.signers)} users under the "
-                f"agreement; {roster.threshold} are needed"
+                f"the server has {len(signers)} users under the agreement; {roster.threshold} are needed"
             )
-        for place, signature in zip(message.signers, message.signatures, strict=True):
-            line = roster.lines[place]
-            verify_signature(line.identity, signature, "agree", *self._statement, who=line.user)
+        if len(message.signatures) != len(signers) + len(included):
+            raise PeerError(
+                f"the server has {len(message.signatures)} signatures of {len(signers)} users under the agreement "
+                f"and {len(included)} under their uploads"
+            )
+        agreed, uploaded = message.signatures[: len(signers)], message.signatures[len(signers) :]
+        for place, signature in zip(signers, agreed, strict=True):
+            self._verify(place, signature, "agree", self._statement)
+        for place, signature in zip(included, uploaded, strict=True):
+            if place in self._held:
+                self._verify(place, signature, "upload", roster.upload(self._sharers))
         shares = [
             pair[:SHARE_BYTES] if place in self._included else pair[SHARE_BYTES:]
             for place, pair in sorted(self._held.items())
         ]
         return encode(Unmasking(*self._head, b"".join(shares)))
+
+    def _verify(self, place: int, signature: bytes, purpose: str, signed: tuple[bytes, ...]) -> None:
+        line = self._roster.lines[place]
+        verify_signature(line.identity, signature, purpose, *signed, who=line.user)
 
     def _name(self, place: int) -> str:
         return repr(self._roster.lines[place].user)

@@ -69,6 +69,10 @@ class Roster:
             return Complete(len(self.lines))
         return Circle(len(self.lines), Seed(hashlib.sha256(self.context + self.digest).digest()))
 
+    def upload(self, sharers: Positions) -> tuple[bytes, ...]:
+        """Return what is signed with a vector, after its purpose: which masks it has follows from that."""
+        return self.context, self.digest, listed(sharers)
+
     def agreement(self, sharers: Positions, included: Positions, excluded: Positions) -> tuple[bytes, ...]:
         """Return what is signed in an agreement, after its purpose."""
         return self.context, self.digest, listed(sharers), listed(included), listed(excluded)

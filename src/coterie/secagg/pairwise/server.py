@@ -26,7 +26,7 @@ from coterie.secagg.messages import (
 from coterie.secagg.pairwise.grouping import Group, Grouping
 from coterie.secagg.pairwise.pairs import BOX_BYTES
 from coterie.secagg.pairwise.recovery import Shares, unmask
-from coterie.secagg.pairwise.roster import Roster, check_line, listed
+from coterie.secagg.pairwise.roster import Roster, check_line
 from coterie.secagg.pairwise.setting import Setting
 from coterie.secagg.ring import EXTRA_WORDS, RING_32, Words, dequantise
 from coterie.secagg.rounds import LearnedSum, Outgoing, RoundResult
@@ -54,6 +54,7 @@ class PairwiseRound:
         self._seed_digests: dict[str, bytes] = {}
         self._partial: dict[bytes, Words] = {}
         self._total: Words = np.zeros(setting.terms.dimension + EXTRA_WORDS, dtype=np.uint32)
+        self._uploads: dict[str, bytes] = {}
         self._signatures: dict[str, bytes] = {}
         self._opened: dict[str, Words] = {}
         self._phase = 0
@@ -149,8 +150,8 @@ class PairwiseRound:
         size = 4 * (self._terms.dimension + EXTRA_WORDS)
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
-        sharers = listed(self._sharers)
-        self._verify(user, message.signature, "upload", self._setting.context, self._roster.digest, sharers)
+        self._verify(user, message.signature, "upload", *self._roster.upload(self._sharers))
+        self._uploads[user] = message.signature
         words = np.frombuffer(tail, dtype="<u4")
         group = self._grouping.of[user]
         others = [self._states[other] for other in group.identities if other != user]
@@ -224,8 +225,10 @@ class PairwiseRound:
         places = self._roster.position
         chosen = sorted(self._signatures, key=places.__getitem__)[: self._roster.threshold]
         signers = tuple(places[user] for user in chosen)
-        signatures = tuple(self._signatures[user] for user in chosen)
-        return dict.fromkeys(self._signatures, encode(Opening(*self._head, signers, signatures)))
+        agreed = (self._signatures[user] for user in chosen)
+        uploaded = (self._uploads[self._roster.lines[place].user] for place in self._included)
+        opening = encode(Opening(*self._head, signers, (*agreed, *uploaded)))
+        return dict.fromkeys(self._signatures, opening)
 
     def _end(self) -> Outgoing:
         self._end_phase()
