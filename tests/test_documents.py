@@ -25,7 +25,8 @@ def sessions():
 
 @pytest.mark.parametrize(("command", "output"), list(sessions()))
 def test_a_session_in_the_documents_prints_what_stands_there(command, output, tmp_path):
-    """Running a documented command gives the documented output, to the letter."""
+    """Running a documented command beside the examples gives the documented output, to the letter."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     run = subprocess.run(
         [sys.executable, "-m", "coterie", *shlex.split(command)[1:]],
         capture_output=True,
