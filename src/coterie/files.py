@@ -30,6 +30,9 @@ _WRITING = {
 }
 
 
+_UNFINISHED = ".coterie-"  # how the names of files begin that are not whole yet
+
+
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn an OSError inside the block into a UsageError that says why `path` cannot be read.
@@ -89,7 +92,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     with writing(path):
         target = _target(path)
         # A name of its own: made from the target's name it might be too long.
-        temporary = target.parent / f".coterie-{secrets.token_hex(8)}.tmp"
+        temporary = target.parent / f"{_UNFINISHED}{secrets.token_hex(8)}.tmp"
         file = temporary.open("xb")
         try:
             with file:
@@ -103,6 +106,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
             raise
         sync_folder(target.parent)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what an `atomic_write` that a crash cut off has left anywhere below a folder."""
+    for left in folder.rglob(f"{_UNFINISHED}*"):
+        left.unlink(missing_ok=True)
 
 
 def _target(path: str | os.PathLike[str]) -> Path:

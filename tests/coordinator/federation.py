@@ -91,7 +91,8 @@ class Federation:
 
     def terms(self, **changes):
         """Terms that every device accepts."""
-        least = 1 if self.inner == "open" else 2 * self.ledger.plan.privacy
+        plan = self.ledger.plan
+        least = 1 if self.inner == "open" else int(plan.sizes.max()) + plan.privacy
         options = {
             "model": b"model",
             "configuration": b"{}",

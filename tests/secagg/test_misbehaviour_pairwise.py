@@ -346,27 +346,25 @@ def test_an_own_batch_that_is_incomplete_is_never_included():
 
 
 def test_too_few_included_users_are_refused():
-    """At least min_included users are summed, and T of them are beyond the device's own batch."""
+    """At least min_included users are summed."""
     midway = Midway(AGREE)
-    midway.refuses("includes 3 users, 0 of them", included=(0, 1, 2), excluded=(3, 4, 5, 6, 7, 8))
-    midway.refuses("includes 5 users, 2 of them", included=(0, 1, 2, 3, 4), excluded=(5, 6, 7, 8))
-    midway.refuses("includes 5 users, 5 of them", included=(3, 4, 5, 6, 7), excluded=(0, 1, 2, 8))
+    midway.refuses("includes 3 users; at least 6", included=(0, 1, 2), excluded=(3, 4, 5, 6, 7, 8))
+    midway.refuses("includes 5 users", included=(3, 4, 5, 6, 7), excluded=(0, 1, 2, 8))
     midway.refuses("includes 0 users", included=(), excluded=everyone())
     assert len(midway.ends_well()) == 9
+
+
+def test_a_large_batch_is_never_alone_in_a_sum():
+    """Others could agree to a sum of one batch alone, without its members: so terms ask for T more than it has."""
     large = Batches(1, 6, privacy=3, inner="secagg", prefix="a")
-    small = Batches(1, 3, inner="secagg", prefix="b")
-    clients = {**large.clients, **small.clients}
-    server = sealed_round([*large.charters, *small.charters], 0, terms(cohort=9, min_included=6))
-    outgoing = server.start()
-    for _ in range(3):
-        for user, data in outgoing.items():
-            answer = clients[user].receive(data)
-            server.receive(user, clients[user].seal(answer, UPDATE) if isinstance(answer, Task) else answer)
-        outgoing = server.advance()
-    bad = msgspec.structs.replace(
-        decode_from_server(outgoing["a-0-0"]), included=tuple(range(6)), excluded=(6, 7, 8)
-    )
-    refused(clients["a-0-0"], encode(bad), "includes 6 users, 0 of them beyond the own batch; at least 6 and 3")
+    small = Batches(6, 3, inner="secagg", prefix="b")
+    charters = [*large.charters, *small.charters]
+    good = sealed_round(charters, 0, terms(cohort=24, min_included=9)).start()
+    message = decode_from_server(good["a-0-0"])
+    for least in (6, 8):
+        bad = encode(msgspec.structs.replace(message, min_included=least))
+        refused(large.clients["a-0-0"], bad, f"included users {least}; this device takes 9 to 24")
+    assert isinstance(large.clients["a-0-0"].receive(good["a-0-0"]), Task)
 
 
 def test_of_two_proposals_at_once_one_is_signed():

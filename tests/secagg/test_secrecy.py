@@ -171,7 +171,7 @@ def test_two_processes_never_seal_one_round_twice(tmp_path, inner):
         charter = found_batch(SCOPE, 2, [ana, *others], inner)
     context = multiprocessing.get_context("forkserver")
     for round_ in range(3):
-        call = encode(round_call(charter, round_, terms(min_included=4)))
+        call = encode(round_call(charter, round_, terms(min_included=5)))
         gate, answers = context.Barrier(2), context.Queue()
         updates = [np.full(DIMENSION, value, dtype=np.float32) for value in (0.1, 0.9)]
         racers = [context.Process(target=_race, args=(path, call, update, gate, answers)) for update in updates]

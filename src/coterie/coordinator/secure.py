@@ -103,6 +103,8 @@ class SealedAggregation:
         for batch, charter in charters.items():
             if charter.inner != self.name:
                 raise UsageError(f"batch {batch} was formed for {charter.inner}; it takes no part in {self.name}")
+        if len(cohort) < self._terms.min_included:
+            raise TooFewUsers(f"the cohort has {len(cohort)} users; a sum needs {self._terms.min_included}")
         server = sealed_round(charters.values(), round_, self._terms)
         result, silent, refused, reason = collect(server, self._transport, round_)
         if result is None:

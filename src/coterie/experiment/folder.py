@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import UsageError
 from coterie.experiment.record import RecordFile, RoundRow
-from coterie.files import atomic_write, reading, writing
+from coterie.files import atomic_write, reading, remove_unfinished, writing
 from coterie.values import FloatArray
 
 KEPT_EVERY = 10
@@ -79,6 +79,7 @@ class RunFolder:
             if (path / "checkpoints").is_dir():
                 raise UsageError(f"{path} holds a run that was stopped before its first round; start it anew")
             raise UsageError(f"{path} is not the folder of a run: it has no record.jsonl; check the path")
+        remove_unfinished(path)
         return cls(path)
 
     def save(self, checkpoint: Checkpoint) -> str:

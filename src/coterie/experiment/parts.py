@@ -19,9 +19,6 @@ from coterie.training.settings import LocalTraining
 from coterie.training.trainers import make_trainer
 from coterie.values import BatchPlan
 
-LEAST_BATCHES = 2
-"""A pairwise protocol shows one sum for all batches, and never that of a single one."""
-
 
 @dataclass(frozen=True, eq=False)
 class Parts:
@@ -97,11 +94,12 @@ def _check_aggregation(spec: Spec, selector: Selector) -> None:
                 "or set aggregation.protocol to plain or aggregation.sealed to false"
             )
         return
-    least = LEAST_BATCHES * selector.plan.privacy
+    largest = int(selector.plan.sizes.max())
+    least = largest + selector.plan.privacy
     if sealed and protocol != "open" and spec.selection.per_round < least:
         raise UsageError(
-            f"{protocol} adds up at least {LEAST_BATCHES} batches, here {least} users, but a round has "
-            f"{spec.selection.per_round}; raise selection.per_round, lower T, or set aggregation.protocol to open"
+            f"{protocol} shows no sum of fewer than {least} users (a batch of {largest} and T more), but a round "
+            f"has {spec.selection.per_round}; raise selection.per_round, lower T, or take the protocol open"
         )
     if sealed and selector.plan.privacy < 2:  # noqa: PLR2004 - a sum of one is that one
         raise UsageError(f"T is {selector.plan.privacy}: a seal hides nobody in a batch of one; choose T2 or more")

@@ -72,16 +72,17 @@ class SimulatedFederation:
 
     def _terms(self, parameters: torch.Tensor, step: int) -> Terms:
         spec, plan = self._spec, self._ledger.plan
-        spare = 0 if plan is None else spec.selection.spare * int(plan.sizes.max())
+        largest = 0 if plan is None else int(plan.sizes.max())
+        least = largest + self._privacy if spec.aggregation.sealed else 2
         configuration = {"step": step, "training": spec.tables()["training"]}
         return Terms(
             model=parameters.cpu().numpy().tobytes(),
             configuration=json.dumps(configuration, sort_keys=True).encode(),
             dimension=len(parameters),
             clip=spec.aggregation.clip,
-            cohort=spec.selection.per_round + spare,
+            cohort=spec.selection.per_round + spec.selection.spare * largest,
             weight_cap=spec.aggregation.weight_cap if spec.training.weighting == "examples" else 1,
-            min_included=1 if self._inner == "open" else 2 * self._privacy if spec.aggregation.sealed else 2,
+            min_included=1 if self._inner == "open" else least,
         )
 
     def _transport(self, step: int) -> SimulatedUsers:

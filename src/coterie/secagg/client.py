@@ -108,7 +108,8 @@ class SealedClient:
                 f"the device's record of scope {task.scope!r} is not one of {self.user!r}; use its own"
             )
         record.chain.check_round(task.round)
-        least = 1 if charter.inner == INNER else 2 * charter.privacy
+        # Others can agree to a sum without this batch, and see only how many are in it: so it and T more.
+        least = 1 if charter.inner == INNER else len(charter.members) + charter.privacy
         ring = Ring(charter.modulus)
         check_terms(task.terms, len(charter.members), least, ring, self.membership.configuration)
         return charter
@@ -161,7 +162,6 @@ class SealedClient:
             identity=self.membership.identity,
             verify_member=self.membership.verify_member,
             batch={member.user: member.identity for member in charter.members},
-            privacy=charter.privacy,
             setting=Setting("sealed", charter.inner, task.scope, task.round, task.terms),
         )
 

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from coterie.errors import PeerError, UsageError
+from coterie.secagg.charter import LARGEST_BATCH, LARGEST_NAME
 
 MAGIC = b"COT"
 VERSION = 1
@@ -18,9 +19,6 @@ _HEADER = struct.Struct("<3sBIQ")  # magic, version, length of the body, length 
 
 Data: TypeAlias = bytes | memoryview
 """A message's bytes."""
-
-LARGEST_NAME = 64
-"""The most bytes of UTF-8 in a user's id or a scope."""
 
 UserId: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LARGEST_NAME)]
 Scope: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LARGEST_NAME)]
@@ -76,7 +74,7 @@ class Founding(Message, frozen=True, tag=5):
     """Server to client: the charter with the signatures of all its members (§2)."""
 
     charter: bytes
-    signatures: dict[UserId, Signature]
+    signatures: Annotated[dict[UserId, Signature], msgspec.Meta(max_length=LARGEST_BATCH)]
 
 
 class Accepted(Message, frozen=True, tag=6):

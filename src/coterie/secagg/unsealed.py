@@ -99,7 +99,6 @@ class UnsealedClient:
             identity=self._identity,
             verify_member=self._verify_member,
             batch={self.user: self._identity.public},
-            privacy=1,
             setting=Setting("unsealed", inner, task.scope, task.round, task.terms),
         )
         participant = Participant(party, threads)

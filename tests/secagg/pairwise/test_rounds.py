@@ -193,11 +193,13 @@ def test_spare_batches_fill_in_for_incomplete_ones():
 
 
 def test_batches_of_different_sizes_and_levels_go_together():
-    """Every device has its own T and batch: the sum has T users beyond it, or the round ends."""
+    """Every device has its own T and batch: the largest of them and its T are the least that terms can ask for."""
     small, large = Batches(2, 2, inner="secagg"), Batches(1, 5, privacy=3, inner="secagg", prefix="other")
     charters, clients = [*small.charters, *large.charters], {**small.clients, **large.clients}
     updates = {**small.updates, **large.updates}
-    conditions = terms(cohort=9, min_included=6)
+    with pytest.raises(UsageError, match=r"min_included is 7; give 8 \(the largest batch and T more\) to 9"):
+        sealed_round(charters, 0, terms(cohort=9, min_included=7))
+    conditions = terms(cohort=9, min_included=8)
     result = run_round(sealed_round(charters, 0, conditions), clients, lambda user, task: updates[user])
     assert len(result.learned[0].users) == 9
     # Without one of the small batches there are 7 users: fewer than the large one and its T = 3.

@@ -42,8 +42,6 @@ class Party:
     verify_member: VerifyMember
     batch: Mapping[str, bytes]
     """The identity keys of the user's own batch, which is in the sum as a whole or not at all."""
-    privacy: int
-    """T: how many users beyond its own batch the user wants in the sum."""
     setting: Setting
 
 
@@ -136,7 +134,7 @@ class Participant:
                 "needed"
             )
         held = self._opened_boxes(message, [place for place in self._ways if place in present])
-        own = [place for place, line in enumerate(roster.lines) if line.user in party.batch]
+        own = {place for place, line in enumerate(roster.lines) if line.user in party.batch}
         complete = len(own) == len(party.batch) and present.issuperset(own)
         answer = None
         if complete:
@@ -183,12 +181,9 @@ class Participant:
             raise PeerError(f"the server's lists are not the sharers: they differ in {self._name(odd)}")
         if self._own & included and not (self._complete and self._own <= included):
             raise PeerError(f"the server includes a part of the batch of {party.user!r}, not the whole")
-        beyond = len(included) - len(self._own & included)
-        if len(included) < self._setting.terms.min_included or beyond < party.privacy:
-            raise PeerError(
-                f"the server includes {len(included)} users, {beyond} of them beyond the own batch; at least "
-                f"{self._setting.terms.min_included} and {party.privacy} are needed"
-            )
+        least = self._setting.terms.min_included
+        if len(included) < least:
+            raise PeerError(f"the server includes {len(included)} users; at least {least} are needed")
         self._statement = roster.agreement(self._sharers, message.included, message.excluded)
         self._included = included
         signature = party.identity.sign("agree", *self._statement)

@@ -37,10 +37,11 @@ class Grouping:
             raise UsageError("a user is in two of the batches of this round")
         if users > most:
             raise UsageError(f"{users} users are asked, more than the {most} that the terms allow")
-        least = max((2 * group.privacy for group in self.groups), default=2)
+        least = max((group.wanted for group in self.groups), default=2)
         if not least <= terms.min_included <= users:
             raise UsageError(
-                f"min_included is {terms.min_included}; give {least} (two batches) to {users} (everyone asked)"
+                f"min_included is {terms.min_included}; give {least} (the largest batch and T more) to {users} "
+                "(everyone asked)"
             )
 
     def complete(self, users: Iterable[str]) -> list[Group]:
@@ -52,10 +53,9 @@ class Grouping:
         """End a round in which too few users are left in complete groups for any device to agree."""
         groups = self.complete(users)
         found = sum(len(group.identities) for group in groups)
-        wanted = max([self._least, *(group.wanted for group in groups)])
-        if found < wanted:
+        if found < self._least:
             raise TooFewUsers(
-                f"{found} users in {len(groups)} of {len(self.groups)} batches {done}; {wanted} are needed"
+                f"{found} users in {len(groups)} of {len(self.groups)} batches {done}; {self._least} are needed"
             )
 
     def lost(self, absent: frozenset[str]) -> dict[bytes, str]:

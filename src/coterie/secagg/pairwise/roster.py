@@ -9,11 +9,11 @@ from itertools import pairwise
 import numpy as np
 
 from coterie.errors import PeerError
-from coterie.secagg.charter import VerifyMember
+from coterie.secagg.charter import LARGEST_NAME, VerifyMember
 from coterie.secagg.encoding import enc
 from coterie.secagg.graph import Circle, Complete, Graph
 from coterie.secagg.keys import MaskKey, Seed, ShareKey, check_exchange_key, verify_signature
-from coterie.secagg.messages import LARGEST_NAME, Advertisement, Positions, RosterLine
+from coterie.secagg.messages import Advertisement, Positions, RosterLine
 
 
 def least_of(users: int) -> int:
