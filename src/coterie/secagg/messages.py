@@ -207,7 +207,7 @@ class Opening(Message, frozen=True, tag=17):
     context: Digest
     signers: Positions
     signatures: Annotated[tuple[Signature, ...], msgspec.Meta(max_length=2 * LARGEST_ROSTER)]
-    """The signers' under the agreement, then those of all included users under their uploads."""
+    """The signers' under the agreement, then those of all other included users under their uploads."""
 
 
 class Unmasking(Message, frozen=True, tag=18):

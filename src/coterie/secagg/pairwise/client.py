@@ -193,23 +193,25 @@ class Participant:
         """Phase 4: if enough have signed these lists, give seed shares of the included, key shares of others.
 
         An included user must have masked its vector for the sharers of the agreement: shown fewer of them, it has
-        no mask in common with those left out, and its batch would lie open in a sum with none but them.
+        no mask in common with those left out, and its batch would lie open in a sum with none but them. A signer
+        of the agreement has said so by that; of the others the signatures under their uploads do.
         """
-        roster, signers, included = self._roster, message.signers, sorted(self._included)
+        roster, signers = self._roster, message.signers
         check_positions(signers, len(roster.lines), "signers")
         if len(signers) < roster.threshold:
             raise PeerError(
                 f"the server has {len(signers)} users under the agreement; {roster.threshold} are needed"
             )
-        if len(message.signatures) != len(signers) + len(included):
+        silent = sorted(self._included.difference(signers))
+        if len(message.signatures) != len(signers) + len(silent):
             raise PeerError(
                 f"the server has {len(message.signatures)} signatures of {len(signers)} users under the agreement "
-                f"and {len(included)} under their uploads"
+                f"and {len(silent)} under their uploads"
             )
         agreed, uploaded = message.signatures[: len(signers)], message.signatures[len(signers) :]
         for place, signature in zip(signers, agreed, strict=True):
             self._verify(place, signature, "agree", self._statement)
-        for place, signature in zip(included, uploaded, strict=True):
+        for place, signature in zip(silent, uploaded, strict=True):
             if place in self._held:
                 self._verify(place, signature, "upload", roster.upload(self._sharers))
         shares = [

@@ -226,7 +226,8 @@ class PairwiseRound:
         chosen = sorted(self._signatures, key=places.__getitem__)[: self._roster.threshold]
         signers = tuple(places[user] for user in chosen)
         agreed = (self._signatures[user] for user in chosen)
-        uploaded = (self._uploads[self._roster.lines[place].user] for place in self._included)
+        silent = [place for place in self._included if place not in frozenset(signers)]
+        uploaded = (self._uploads[self._roster.lines[place].user] for place in silent)
         opening = encode(Opening(*self._head, signers, (*agreed, *uploaded)))
         return dict.fromkeys(self._signatures, opening)
 
