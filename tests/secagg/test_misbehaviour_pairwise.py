@@ -71,7 +71,7 @@ def test_a_pairwise_batch_never_shows_its_sealed_vector():
 
 
 def test_a_lower_least_number_of_included_users_is_refused():
-    """The terms' min_included is two batches at least, and no more than the cohort."""
+    """The terms' min_included is the own batch and T more at least, and no more than the cohort."""
     midway = Midway(ADVERTISE)
     good = decode_from_server(midway.outgoing[midway.me.user])
     for least in (1, 3, 5, 10):

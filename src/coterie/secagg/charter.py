@@ -186,7 +186,8 @@ class TrustServerForIdentities:
     """Takes every member that the server names for a real user (§0).
 
     What it costs: a server that invents users fills a batch with them, and the sum of that batch is the one
-    real member's update. All claims then hold only if the server was honest at enrolment.
+    real member's update. The seal's claims then hold only if the server was honest while batches were founded, and
+    what `secagg` and `secagg+` add within a round only if it is honest in that round.
     """
 
     def __call__(self, user: str, identity: bytes) -> bool:
