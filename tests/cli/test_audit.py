@@ -16,8 +16,12 @@ from flint import fmpz_mat
 from audit import rational
 from cli.command import coterie
 from coterie import BatchPlan, LogBuilder, ParticipationLog, __version__
+from coterie.audit import strong_level
+from coterie.ledger.location import is_url
 from coterie.logs import write_log
 from coterie.plans import write_plan
+from ledgers import LEARNED, NAMES, federation
+from postgres import fresh_ledger
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "participation.csv"
 PROMISED = {
@@ -269,3 +273,39 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, message, tmp_pat
     assert "Traceback" not in run.stderr
     assert run.stdout == ""
     assert len(run.stderr.strip().splitlines()) <= 2
+
+
+@pytest.fixture(params=["file", "folder", "postgres"])
+def ledger_place(request, tmp_path):
+    """Where a small ledger is: its file, the folder it lies in, or a PostgreSQL database."""
+    place = {"file": str(tmp_path / "any.name"), "folder": str(tmp_path)}.get(request.param)
+    if place is None:
+        place = fresh_ledger(request.getfixturevalue("postgres"))
+    federation(place).close()
+    return place
+
+
+def test_a_ledger_is_audited_by_its_place(ledger_place, tmp_path):
+    """The sets that a ledger must be taken to have learned are judged, and held against its own plan."""
+    page = tmp_path / "page.html"
+    found = audited(ledger_place, "--require", "3", "--html", page)
+    assert (found["users"], found["rounds"]) == (12, 5)
+    log = LogBuilder(12, NAMES)
+    for round_ in range(5):
+        log.append(*LEARNED.get(round_, []))
+    assert found["strong"]["level"] == strong_level(log.build()) == 2
+    assert found["met"] is False
+    assert [breach["round"] for breach in found["breaches"]] == [2]
+    assert any("1 sealed rounds were cut off" in said for said in found["assumptions"])
+    assert page.stat().st_size > 0
+
+
+def test_a_password_is_never_shown(postgres, tmp_path):
+    """Neither the terminal nor the page tells the password in a PostgreSQL URL."""
+    place = fresh_ledger(postgres)
+    federation(place).close()
+    assert is_url(place)
+    secret = place + ("&" if "?" in place else "?") + "password=s3cret"
+    run = coterie("audit", secret, "--html", tmp_path / "page.html")
+    assert run.returncode == 0
+    assert "s3cret" not in run.stdout + run.stderr + (tmp_path / "page.html").read_text()

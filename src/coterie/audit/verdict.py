@@ -40,6 +40,8 @@ class Question:
     """Each user's number in the plan, -1 for none; the same numbers unless given."""
     unknown: tuple[int, ...] = ()
     """Rounds of which it is not known what the server learned."""
+    assumed: tuple[int, ...] = ()
+    """Sealed rounds that were cut off; the log counts them as the worst that they can have been."""
     combinations: int | None = LISTED
     """For how many isolated users to compute the combination; None for all."""
 
@@ -269,6 +271,11 @@ def _assumptions(
     if question.colluders:
         said.append(
             f"The {question.colluders} colluders stand where they help the server most, and tell it their updates."
+        )
+    if question.assumed:
+        said.append(
+            f"{len(question.assumed)} sealed rounds were cut off; every batch asked in them counts as learned by "
+            "itself, the worst that can have been."
         )
     if question.unknown:
         said.append(

@@ -40,6 +40,7 @@ class Source:
     sha256: str
     users: int | None = None
     unknown: tuple[int, ...] = ()
+    assumed: tuple[int, ...] = ()
     plan: BatchPlan | None = None
 
 
@@ -145,6 +146,7 @@ def audit(
         plan=agreed,
         planned=None if agreed is None else _planned(judged, agreed),
         unknown=source.unknown,
+        assumed=source.assumed,
         combinations=None if all_combinations else Question.combinations,
     )
     with _watched(budget) as watch:
@@ -203,7 +205,14 @@ def _from_ledger(place: str, rounds: int | None) -> Source:
         if rounds is not None and rounds != log.rounds:
             raise UsageError(f"--rounds is {rounds}, but {ledger.place} has {log.rounds}; leave it out")
         plan = ledger.plan if ledger.plan_number == 1 else None
-        return Source(ledger.place, log, ledger.head.hash.hex(), unknown=ledger.unknown_rounds, plan=plan)
+        return Source(
+            ledger.place,
+            log,
+            ledger.head.hash.hex(),
+            unknown=ledger.unknown_rounds,
+            assumed=ledger.assumed_rounds,
+            plan=plan,
+        )
 
 
 def _named(place: str, log: ParticipationLog, sha256: str) -> Source:
