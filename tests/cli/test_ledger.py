@@ -80,7 +80,7 @@ def test_export_writes_the_log_that_the_ledger_gives(path, tmp_path, form):
     run = coterie("ledger", "export", path, "--out", out)
     assert run.returncode == 0
     assert run.stdout.splitlines() == [
-        f"6 learned sets of 5 rounds and 12 users are in {out}.",
+        f"6 learned sets of 5 rounds are in {out}.",
         "Assumed, for want of a report: round 4.",
     ]
     log = read_log(out)
@@ -100,13 +100,17 @@ def test_export_writes_the_log_that_the_ledger_gives(path, tmp_path, form):
 
 
 def test_export_says_what_cannot_be_known(tmp_path):
-    """An unfinished round without a seal leaves no trace in the log, so the command tells of it."""
+    """An unfinished round without a seal leaves no trace in a log, which is written only if that is accepted."""
     with Ledger.create(tmp_path / "l") as ledger:
         ledger.enrol(["ana", "bob"])
         with ledger.claim():
             ledger.open_round(cohort_of_users([0, 1]), sealed=False, protocol="plain")
-    run = coterie("ledger", "export", tmp_path / "l", "--out", tmp_path / "log.jsonl")
-    assert "What these gave away is not known: round 0." in run.stdout
+    export = ("ledger", "export", tmp_path / "l", "--out", tmp_path / "log.jsonl")
+    run = coterie(*export)
+    assert run.returncode == 2
+    assert "what round 0 gave away is not known" in run.stderr
+    assert not (tmp_path / "log.jsonl").exists()
+    assert "What these gave away is not known: round 0." in coterie(*export, "--known-only").stdout
 
 
 def test_odd_texts_do_not_steer_the_terminal(tmp_path):
@@ -144,7 +148,7 @@ def test_metrics_that_are_not_numbers_are_null_in_json(tmp_path):
         (["export", "{folder}"], "say which file to write"),
         (["export", "{folder}", "--out", "{folder}/log.txt"], "must end in .csv or .parquet or .jsonl"),
         (["export", "{folder}", "--out", "{folder}/missing/log.csv"], "its folder does not exist"),
-        (["show"], "Missing argument"),
+        (["show"], "say which ledger"),
         (["mend", "{folder}"], "No such command"),
     ],
 )

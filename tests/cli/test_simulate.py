@@ -130,7 +130,7 @@ def test_ctrl_c_keeps_the_finished_trials(tmp_path):
         time.sleep(6)
         os.killpg(process.pid, signal.SIGINT)
         try:
-            shown, said = process.communicate(timeout=30)
+            shown, said = process.communicate(timeout=180)
         finally:
             process.kill()
     assert process.returncode == 130, said

@@ -42,6 +42,8 @@ class Question:
     """Rounds of which it is not known what the server learned."""
     assumed: tuple[int, ...] = ()
     """Sealed rounds that were cut off; the log counts them as the worst that they can have been."""
+    shown: int = 0
+    """Rounds in which the server saw every update by itself, before there was any sum."""
     combinations: int | None = LISTED
     """For how many isolated users to compute the combination; None for all."""
 
@@ -117,7 +119,9 @@ class Verdict:
     def met(self) -> bool | None:
         """Whether the strong level, with the colluders, is proven to be as high as required; None if not asked."""
         required = self.question.required
-        return None if required is None else self.certain and self.strong_left >= required
+        if required is None:
+            return None
+        return self.certain and not self.question.shown and self.strong_left >= required
 
 
 def examine(
@@ -259,8 +263,9 @@ def _assumptions(
     log: ParticipationLog, users: int, never: int, question: Question, audit: Audit
 ) -> tuple[str, ...]:
     """Say what the verdict rests on, and what it does not say."""
+    known = "and no other" if not question.unknown else "where that is known"
     said = [
-        "The log names every set of users whose sum the server learned, and no other.",
+        f"The log names every set of users whose sum the server learned, {known}.",
         "Updates are taken to be the same in every round, the worst case; where they change, rounds tell less.",
         "The levels count users in a sum; they do not limit what a sum itself tells about its users.",
     ]
@@ -271,6 +276,11 @@ def _assumptions(
     if question.colluders:
         said.append(
             f"The {question.colluders} colluders stand where they help the server most, and tell it their updates."
+        )
+    if question.shown:
+        said.append(
+            f"In {question.shown} rounds aggregation was plain: the server saw every update by itself. The levels "
+            "speak of the sums alone, and no required level is met."
         )
     if question.assumed:
         said.append(

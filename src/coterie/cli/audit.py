@@ -38,9 +38,12 @@ class Source:
     place: str
     log: ParticipationLog
     sha256: str
+    digest: str = "sha256"
+    """What the digest is of: a file's sha256, or the head of a ledger."""
     users: int | None = None
     unknown: tuple[int, ...] = ()
     assumed: tuple[int, ...] = ()
+    shown: int = 0
     plan: BatchPlan | None = None
 
 
@@ -49,9 +52,10 @@ def audit(
         str,
         typer.Argument(
             help="A .csv, .parquet or .jsonl file; or a ledger: a file, a run's folder or a PostgreSQL URL.",
+            metavar="LOG",
             show_default=False,
         ),
-    ],
+    ] = "",
     users: Annotated[
         int | None, typer.Option(help="N, the number of all users, also those who never took part.")
     ] = None,
@@ -147,6 +151,7 @@ def audit(
         planned=None if agreed is None else _planned(judged, agreed),
         unknown=source.unknown,
         assumed=source.assumed,
+        shown=source.shown,
         combinations=None if all_combinations else Question.combinations,
     )
     with _watched(budget) as watch:
@@ -164,7 +169,7 @@ def audit(
     else:
         from coterie.cli.audit_summary import print_verdict
 
-        print_verdict(verdict, source.place, source.sha256)
+        print_verdict(verdict, source.place, f"{source.digest} {source.sha256}")
     if html is not None:
         from coterie.report.audit import audit_page
         from coterie.report.page import write_page
@@ -179,6 +184,8 @@ def audit(
 
 def read_any_log(place: str, rounds: int | None) -> Source:
     """Read the log at a place: a file of a participation log, or a ledger."""
+    if not place:
+        raise UsageError("say which log: a .csv, .parquet or .jsonl file, a run's folder, or a ledger")
     from hashlib import file_digest
 
     from coterie.files import reading
@@ -209,8 +216,10 @@ def _from_ledger(place: str, rounds: int | None) -> Source:
             ledger.place,
             log,
             ledger.head.hash.hex(),
+            digest="head",
             unknown=ledger.unknown_rounds,
             assumed=ledger.assumed_rounds,
+            shown=sum(round_.protocol == "plain" for round_ in ledger.stream()),
             plan=plan,
         )
 
@@ -222,11 +231,28 @@ def _named(place: str, log: ParticipationLog, sha256: str) -> Source:
     from coterie.values import ParticipationLog
 
     if log.names is not None:
+        _warn_of_like_names(log.names)
         return Source(place, log, sha256)
     seen, members = np.unique(log.members, return_inverse=True)
     names = tuple(map(str, seen.tolist()))
     shown = ParticipationLog(len(seen), log.rounds, log.set_rounds, log.starts, members, names, log.first)
-    return Source(place, shown, sha256, log.users)
+    return Source(place, shown, sha256, users=log.users)
+
+
+def _warn_of_like_names(names: tuple[str, ...]) -> None:
+    """Say on standard error that names may be one user's: a user under two names makes the level look higher."""
+    import unicodedata
+
+    first: dict[str, str] = {}
+    for name in names:
+        like = first.setdefault(unicodedata.normalize("NFKC", name).strip().casefold(), name)
+        if like != name:
+            typer.echo(
+                f"coterie: warning: {like!r} and {name!r} count as two users; if they are one, write them alike, "
+                "or the level comes out too high",
+                err=True,
+            )
+            return
 
 
 def _colluders(text: str | None, log: ParticipationLog) -> tuple[int, list[int]]:

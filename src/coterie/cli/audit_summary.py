@@ -21,7 +21,7 @@ SHORT = 8
 """Combinations of up to so many sums are written out."""
 
 
-def print_verdict(verdict: Verdict, place: str, sha256: str) -> None:
+def print_verdict(verdict: Verdict, place: str, digest: str) -> None:
     """Print the summary."""
     from rich.console import Console
 
@@ -31,7 +31,7 @@ def print_verdict(verdict: Verdict, place: str, sha256: str) -> None:
         f"{shown(place)}: {_many(verdict.users, 'user')}, {_many(log.rounds, 'round')} "
         f"({verdict.measures.skipped} without a result), {_many(len(log.set_rounds), 'sum')} learned."
     )
-    console.print(f"sha256 {sha256}", soft_wrap=True)
+    console.print(digest, soft_wrap=True)
     console.print(f"\n{_headline(verdict)}\n", style="bold")
     console.print(_levels(verdict))
     for title, lines in (
@@ -62,6 +62,9 @@ def shown(text: str) -> str:
 
 def _headline(verdict: Verdict) -> str:
     """Say in one sentence what matters most."""
+    if verdict.question.shown:
+        rounds = _many(verdict.question.shown, "round")
+        return f"In {rounds} nothing was hidden: the server saw every update by itself."
     isolated, since = len(verdict.isolated), max((found.round for found in verdict.isolated), default=0)
     if isolated and isolated == len(verdict.classes.seen):
         return f"Since round {since} the update of every user alone can be computed from the sums."
@@ -118,12 +121,16 @@ def _levels(verdict: Verdict) -> Table:
 def _strong_meaning(verdict: Verdict) -> str:
     if len(verdict.log.set_rounds) == 0:
         return "nothing was learned"
+    if not verdict.certain:
+        return "of the sums that are known; what others gave away is not"
     if verdict.strong == 1:
         return "some user can get a weight of its own in a combination of sums"
     return f"no computation on the sums tells fewer than {verdict.strong} users apart"
 
 
 def _weak_meaning(verdict: Verdict) -> str:
+    if not verdict.certain:
+        return "the same"
     if verdict.weak.exact:
         return f"proven: the fewest users in any combination of sums is {verdict.weak.high}"
     more = "more --budget may narrow them" if verdict.eliminated else "the log is too large for closer ones"
@@ -131,7 +138,7 @@ def _weak_meaning(verdict: Verdict) -> str:
 
 
 def _isolated_count(verdict: Verdict) -> str:
-    if verdict.isolation_known:
+    if verdict.isolation_known and verdict.certain:
         return f"{len(verdict.isolated)} of {verdict.users}"
     return f"at least {len(verdict.isolated)}" if verdict.isolated else "not decided"
 

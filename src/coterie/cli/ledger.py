@@ -25,6 +25,14 @@ BATCHES_SHOWN = 10
 """Batches that a person is shown; --json has them all."""
 NAMES_SHOWN = 5
 
+
+def _given(ledger: str) -> str:
+    """Refuse to look for a ledger that was not named (typer's own refusal of it garbles --help)."""
+    if not ledger:
+        raise UsageError("say which ledger: its file, a run's folder, or a PostgreSQL URL")
+    return ledger
+
+
 app = typer.Typer(
     help="Look into the ledger of a federation: show, verify, export.\n\n"
     "LEDGER is a file, a run's folder (for its ledger.sqlite), or a PostgreSQL URL, postgresql://host/database?ledger="
@@ -33,12 +41,17 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Location = Annotated[str, typer.Argument(metavar="LEDGER", help="A file, a run's folder, or a PostgreSQL URL.")]
+Location = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER", help="A file, a run's folder, or a PostgreSQL URL.", callback=_given, show_default=False
+    ),
+]
 
 
 @app.command()
 def show(
-    ledger: Location,
+    ledger: Location = "",
     rounds: Annotated[
         str,
         typer.Option(help="How many of the last rounds: a number, or all (20 unless given).", show_default=False),
@@ -70,7 +83,7 @@ def show(
 
 @app.command()
 def verify(
-    ledger: Location,
+    ledger: Location = "",
     head: Annotated[
         str | None,
         typer.Option(
@@ -115,16 +128,20 @@ def verify(
 
 @app.command()
 def export(
-    ledger: Location,
+    ledger: Location = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="The file to write: .jsonl (keeps everything), .csv or .parquet (required)."),
+        typer.Option(help="The file to write: .jsonl (keeps all users and rounds), .csv or .parquet (required)."),
     ] = None,
+    known_only: Annotated[
+        bool,
+        typer.Option("--known-only", help="Write it although what some rounds gave away is not known."),
+    ] = False,
 ) -> None:
     """Write the participation log to a file: what was learned, round by round, for any auditor.
 
-    Rounds that ended without a report are written with what must be assumed, if they were sealed; otherwise what
-    they gave away is not known, and the command says so.
+    Rounds that ended without a report are written with what must be assumed, if they were sealed. Otherwise what
+    they gave away is not known, which no log can say: audit the ledger itself, or export with --known-only.
 
     Examples:
 
@@ -138,11 +155,14 @@ def export(
         raise UsageError("say which file to write: --out log.jsonl, .csv or .parquet")
     check_writable(out)
     with waiting(f"Reading {_place(ledger)}"), Ledger.open(ledger, read_only=True) as found:
+        if found.unknown_rounds and not known_only:
+            raise UsageError(
+                f"what round {_numbers(found.unknown_rounds)} gave away is not known, and a log cannot say so: "
+                "its audit would promise too much; audit the ledger itself, or give --known-only"
+            )
         log = found.log()
         write_log(log, out)
-        typer.echo(
-            f"{len(log.set_rounds)} learned sets of {log.rounds} rounds and {log.users} users are in {out}."
-        )
+        typer.echo(f"{len(log.set_rounds)} learned sets of {log.rounds} rounds are in {out}.")
         if found.assumed_rounds:
             typer.echo(f"Assumed, for want of a report: round {_numbers(found.assumed_rounds)}.")
         if found.unknown_rounds:

@@ -109,8 +109,8 @@ def run(
             job = _resumed(resume, view)
         else:
             job = _started(_spec(spec_file, changes), out or _new_folder_name(), view)
-        view.begin(job)
         try:
+            view.begin(job)
             _finish(job, view, tensorboard=tensorboard)
         except (KeyboardInterrupt, CoterieError):
             done = f"{len(job.rows)} of {job.spec.training.rounds} rounds"
@@ -145,7 +145,10 @@ def _spec(path: Path | None, changes: dict[str, Any]) -> Spec:
 
     spec = Spec() if path is None else Spec.read(path)
     check_seed(changes.get("seed", 0))
-    return spec.changed(changes)
+    spec = spec.changed(changes)
+    if Path(spec.data.source).is_dir():  # so that --resume finds it from anywhere
+        spec = spec.changed({"data.source": str(Path(spec.data.source).resolve())})
+    return spec
 
 
 def _new_folder_name() -> Path:
@@ -197,6 +200,8 @@ def _tell(job: Run, summary: dict[str, Any]) -> None:
 def _told(job: Run, summary: dict[str, Any]) -> list[tuple[str, str]]:
     level, privacy = summary["strong"], None if job.parts.plan is None else job.parts.plan.privacy
     wanted = "" if privacy is None else f" (batches of at least {privacy})"
+    if job.spec.aggregation.protocol == "plain":
+        wanted = " of the sums alone; the server saw every update"
     accuracy = summary["accuracy"]
     return [
         ("test accuracy", "not measured" if accuracy is None else f"{accuracy:.2%}"),
