@@ -100,7 +100,22 @@ def _training() -> Iterator[Row]:
         yield f"a round of 12 clients, {words}, against one client after another", stacked, f"{run['bar']} times"
 
 
+def scaling_table() -> str:
+    """Return what sealed rounds of many users cost, in Markdown."""
+    lines = ["| round | a client | the server | up | down |", "| --- | --- | --- | --- | --- |"]
+    for job, run in result("scaling").items():
+        if not isinstance(run, dict) or "lost" not in run:
+            continue
+        if "gave" in run:
+            lines.append(f"| {job} | no sum: {run['gave']} | | | |")
+            continue
+        up, down = (f"{run[f'client_bytes_{way}'] / 1000:.0f} kB" for way in ("up", "down"))
+        lines.append(f"| {job} | {run['client_s'] * 1000:.0f} ms | {run['server_s']:.2f} s | {up} | {down} |")
+    return "\n".join(lines) + "\n"
+
+
 def write() -> None:
-    """Put the table into the README."""
-    readme = ROOT / "README.md"
-    readme.write_text(BLOCK.sub(lambda found: found[1] + table() + found[2], readme.read_text()))
+    """Put the tables into the README and the protocol's document."""
+    for document, content in ((ROOT / "README.md", table()), (ROOT / "docs" / "protocol.md", scaling_table())):
+        text = document.read_text()
+        document.write_text(BLOCK.sub(lambda found, new=content: found[1] + new + found[2], text))

@@ -60,12 +60,13 @@ def test_the_table_of_measures_comes_from_its_record(pictures):
     assert pictures.measures_table(record) == (ROOT / "docs" / "pictures" / "measures.md").read_text()
 
 
-def test_the_readmes_numbers_are_those_of_the_benchmarks_results(monkeypatch):
-    """The README's table of speed is the one that the committed results give."""
+def test_the_documents_numbers_are_those_of_the_benchmarks_results(monkeypatch):
+    """The tables of speed are those that the committed results give."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import summary
 
-    assert f"<!-- benchmarks -->\n{summary.table()}<!-- end -->" in (ROOT / "README.md").read_text()
+    for document, table in (("README.md", summary.table()), ("docs/protocol.md", summary.scaling_table())):
+        assert f"<!-- benchmarks -->\n{table}<!-- end -->" in (ROOT / document).read_text()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -245,7 +245,7 @@ BAD = [
     (["wide.csv"], "line 3: the user 'bob' has '2'; write 0 or 1"),
     (["columns.csv"], "unknown column 'when'"),
     (["twice.csv"], "stands twice"),
-    (["."], "ledger.sqlite cannot be read: there is no such file"),
+    (["."], "is not a run's folder: it has no ledger.sqlite"),
     ([], "say which log"),
 ]
 

@@ -189,10 +189,12 @@ def read_any_log(place: str, rounds: int | None) -> Source:
     from hashlib import file_digest
 
     from coterie.files import reading
-    from coterie.ledger.location import is_url
+    from coterie.ledger.location import FILE, is_url
     from coterie.logs import read_log
 
     path = Path(place)
+    if path.is_dir() and not (path / FILE).exists():
+        raise UsageError(f"{place} is not a run's folder: it has no {FILE}; give a log, or a ledger")
     if is_url(place) or path.is_dir():
         return _from_ledger(place, rounds)
     with reading(path), path.open("rb") as file:

@@ -112,9 +112,8 @@ def run(
         try:
             view.begin(job)
             _finish(job, view, tensorboard=tensorboard)
-        except (KeyboardInterrupt, CoterieError):
-            done = f"{len(job.rows)} of {job.spec.training.rounds} rounds"
-            view.say(f"Stopped after {done}; go on with: coterie run --resume {job.folder.path}")
+        except (KeyboardInterrupt, CoterieError) as error:
+            view.say(_stopped(job, error))
             raise
     known = not job.ledger.unknown_rounds
     summary = job.summary() | {"weak": proven_weak_level(job.ledger.log()) if known else None}
@@ -124,6 +123,19 @@ def run(
         typer.echo(json.dumps(summary))
     else:
         _tell(job, summary)
+
+
+def _stopped(job: Run, error: BaseException) -> str:
+    """Say how far a run came, and what to do: to go on as before, unless that is of no use."""
+    from coterie.ledger import Busy
+    from coterie.training.local import Diverged
+
+    done = f"Stopped after {len(job.rows)} of {job.spec.training.rounds} rounds"
+    if isinstance(error, Diverged):
+        return f"{done}; begin a new run with another spec"
+    if isinstance(error, Busy):
+        return f"{done}: another process goes on with this run; wait for it, or stop it"
+    return f"{done}; go on with: coterie run --resume {job.folder.path}"
 
 
 def _changes(options: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,10 @@ from coterie.values.arrays import check_users, frozen_integers
 _MOST_NAMES = 10  # in a message
 
 
+class Diverged(UsageError):  # noqa: N818 - it names what happened
+    """Training gave numbers that are not finite: to go on in the same way is of no use."""
+
+
 @dataclass(frozen=True, eq=False)
 class Updates:
     """What each user's training gave: x_i - x, the way from the global parameters to its own.
@@ -137,7 +141,7 @@ class Trainer(ABC):
         if broken:
             named = ", ".join(self._name(user) for user in broken[:_MOST_NAMES])
             others = " and others" if len(broken) > _MOST_NAMES else ""
-            raise UsageError(
+            raise Diverged(
                 f"training gave numbers that are not finite in round {round_} for {len(broken)} of {len(users)} "
                 f"users ({named}{others}); lower the learning rate ({self.settings.rate(round_):g} in this "
                 "round), or look for such numbers in their data"
