@@ -1,6 +1,7 @@
 """What all tests share: how much is fuzzed and killed, a PostgreSQL server, and a browser."""
 
 import os
+import signal
 
 # Set before anybody imports torch, and for children: two workers with two threads each only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,6 +15,9 @@ from hypothesis import settings
 from browser import chromium
 
 __all__ = ["chromium"]  # a fixture
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and all processes that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("coterie", deadline=None)  # a test never asserts how long something takes
 settings.load_profile("coterie")
