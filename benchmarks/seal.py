@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from measure import extra_megabytes
 
 from coterie.secagg import DeviceConfiguration, OpenRound, SealedClient, Terms, found_batch, simulated_client
-from coterie.secagg.prg import quantise_into
-from coterie.secagg.ring import RING_32
+from coterie.secagg.crypto.masking import quantise_into
+from coterie.secagg.crypto.ring import RING_32
 
 PARAMETERS, PRIVACY, PIECE = 1_663_370, 6, 1 << 16
 DEVICE = DeviceConfiguration(scopes={"bench"}, least_privacy=PRIVACY, inner={"open"})

@@ -15,12 +15,12 @@ from measure import seconds
 from torch import nn
 
 from coterie.training import Examples, Federation, Partition
+from coterie.training.engine.numerics import Numerics
+from coterie.training.engine.one_by_one import OneByOne
+from coterie.training.engine.stacked import Stacked
+from coterie.training.engine.vector import flatten
 from coterie.training.models import make_model
-from coterie.training.numerics import Numerics
 from coterie.training.settings import LocalTraining
-from coterie.training.stacked import Stacked
-from coterie.training.twin import OneByOne
-from coterie.training.vector import flatten
 
 CLIENTS = 12
 TF32_PEAK = {"NVIDIA H200": 494.7e12, "NVIDIA H100 80GB HBM3": 494.7e12, "NVIDIA A100-SXM4-80GB": 156e12}

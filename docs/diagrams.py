@@ -1,4 +1,4 @@
-"""Draw the state diagrams of docs/protocol.md from the tables in coterie.secagg.states, as plain SVG.
+"""Draw the state diagrams of docs/protocol.md from the tables in coterie.secagg.wire.states, as plain SVG.
 
 python docs/diagrams.py
 """
@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from coterie.secagg import states
+from coterie.secagg.wire import states
 
 PICTURES = Path(__file__).parent / "pictures"
 WIDTH, BOX, HEIGHT, STEP, TOP = 760, 130, 52, 90, 28

@@ -29,11 +29,11 @@ from coterie.selection import (
     draw_dropout,
 )
 from coterie.training import MNIST, Dataset, federated, iid, load
+from coterie.training.engine.trainers import make_trainer
+from coterie.training.engine.vector import flatten
 from coterie.training.evaluate import evaluate
 from coterie.training.models import make_model
 from coterie.training.settings import LocalTraining
-from coterie.training.trainers import make_trainer
-from coterie.training.vector import flatten
 
 USERS, PER_ROUND = 120, 12
 DROPOUT = (0.1, 0.2, 0.3, 0.4, 0.5)

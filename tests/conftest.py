@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 
-from browser import chromium
+from support.browser import chromium
 
 __all__ = ["chromium"]  # a fixture
 
@@ -39,7 +39,7 @@ def pytest_report_header(config):
 @pytest.fixture(scope="session")
 def postgres():
     """The URL of a database in a PostgreSQL server that runs for these tests only, one per worker."""
-    from postgres import running_server
+    from support.postgres import running_server
 
     # Not below pytest's own folder, which only its user can enter: where that is root, the server runs as another.
     with TemporaryDirectory() as folder:

@@ -17,7 +17,6 @@ import numpy as np
 from coterie.audit import IsolatedUsers, RunningMeasures
 from coterie.errors import CoterieError, UsageError
 from coterie.selection import AvailabilityModel, BatchSelector, Selector, join, leave
-from coterie.theory import check_count, check_parameters, check_probability
 from coterie.values import (
     BatchPlan,
     BoolArray,
@@ -27,6 +26,7 @@ from coterie.values import (
     LogBuilder,
     ParticipationLog,
 )
+from coterie.values.checks import check_count, check_parameters, check_probability
 
 MOST_USERS_FOR_ISOLATION = 500
 """Beyond this many users the isolated share is not measured: elimination costs N² for every round."""

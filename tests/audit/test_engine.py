@@ -8,11 +8,11 @@ from flint import nmod_mat
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from audit import rational
-from audit.hard_logs import dense, doubling_cycle, learned, random_selection, small_logs
 from coterie import ParticipationLog, UsageError
 from coterie.audit import Audit, engine
-from coterie.audit.echelon import random_primes
+from coterie.audit.weak.elimination import random_primes
+from support.audit import rational
+from support.audit.hard_logs import dense, doubling_cycle, learned, random_selection, small_logs
 
 PRIMES = st.lists(st.sampled_from([2, 3, 5, 7, 11]), max_size=3)
 

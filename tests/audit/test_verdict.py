@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit import rational
-from audit.hard_logs import dense, random_selection, small_logs
 from coterie import BatchPlan, LogBuilder, ParticipationLog, UsageError
 from coterie.audit import Breach, Question, breaches, examine, forecast, measure, strong_level, window_level
 from coterie.audit.forecast import fitted_policy
 from coterie.audit.record import record
+from support.audit import rational
+from support.audit.hard_logs import dense, random_selection, small_logs
 
 
 def verdict_on(log, question=None, **options):

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from flint import fmpz_mat
 
-from audit import rational
-from cli.command import coterie
 from coterie import BatchPlan, LogBuilder, ParticipationLog, __version__
 from coterie.audit import strong_level
 from coterie.ledger import Ledger
 from coterie.ledger.location import is_url
 from coterie.logs import write_log
-from coterie.plans import write_plan
-from ledgers import LEARNED, NAMES, PLAN, cohort_of, federation
-from postgres import fresh_ledger
+from coterie.storage.plans import write_plan
+from support.audit import rational
+from support.cli.command import coterie
+from support.ledgers import LEARNED, NAMES, PLAN, cohort_of, federation
+from support.postgres import fresh_ledger
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "participation.csv"
 PROMISED = {

@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from cli.command import coterie
 from coterie.ledger import Ledger
 from coterie.logs import read_log
-from ledgers import LEARNED, NAMES, cohort_of_users, database, federation
-from postgres import fresh_ledger
+from support.cli.command import coterie
+from support.ledgers import LEARNED, NAMES, cohort_of_users, database, federation
+from support.postgres import fresh_ledger
 
 
 @pytest.fixture

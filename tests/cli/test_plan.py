@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from cli.command import coterie
 from coterie import ParticipationLog
 from coterie.logs import write_log
-from coterie.plans import read_plan
+from coterie.storage.plans import read_plan
 from coterie.theory import cardinality
+from support.cli.command import coterie
 
 
 @pytest.fixture

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from browser import visit
-from cli.command import coterie
 from coterie.cli import main
 from coterie.experiment.events import SCALARS
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.record import read_record
 from coterie.ledger import Ledger, State
 from coterie.ledger.verify import verify
-from experiment.tiny import OUTCOMES, PRIVACY, ROUNDS, data, new_folder, tiny_spec, write_spec
+from support.browser import visit
+from support.cli.command import coterie
+from support.experiment.tiny import OUTCOMES, PRIVACY, ROUNDS, data, new_folder, tiny_spec, write_spec
 
 __all__ = ["data", "new_folder"]  # fixtures
 

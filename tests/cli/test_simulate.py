@@ -11,10 +11,10 @@ import time
 import numpy as np
 import pytest
 
-from cli.command import coterie
 from coterie import ParticipationLog
 from coterie.logs import write_log
 from coterie.report.figures import key_metrics
+from support.cli.command import coterie
 
 PAPER = ["simulate", "--users", 120, "--per-round", 12, "--dropout", "0.1,0.2,0.3,0.4,0.5"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledgers import DATABASES
+from support.ledgers import DATABASES
 
 
 @pytest.fixture(params=DATABASES)
@@ -10,6 +10,6 @@ def location(request, tmp_path):
     """Where a ledger can be made: nothing is there yet."""
     if request.param == "sqlite":
         return str(tmp_path / "ledger.sqlite")
-    from postgres import fresh_ledger
+    from support.postgres import fresh_ledger
 
     return fresh_ledger(request.getfixturevalue("postgres"))

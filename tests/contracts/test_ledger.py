@@ -13,7 +13,7 @@ from coterie import BatchPlan, UsageError
 from coterie.ledger import Behind, Busy, Ledger, State
 from coterie.ledger.summary import summarise
 from coterie.ledger.verify import verify
-from ledgers import (
+from support.ledgers import (
     LEARNED,
     NAMES,
     PLAN,

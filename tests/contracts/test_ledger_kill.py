@@ -6,7 +6,7 @@ import time
 
 from coterie.ledger import Ledger, State
 from coterie.ledger.verify import verify
-from ledgers import NAMES, PLAN, cohort_of, known
+from support.ledgers import NAMES, PLAN, cohort_of, known
 
 
 def _coordinate_for_ever(location, seed, pipe):

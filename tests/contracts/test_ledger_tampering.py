@@ -11,7 +11,7 @@ from coterie.ledger import Damaged, Ledger
 from coterie.ledger.interface import BEGINNING, Head, Record
 from coterie.ledger.location import open_store
 from coterie.ledger.verify import verify
-from ledgers import database, federation
+from support.ledgers import database, federation
 
 _COLUMNS = ("time", "kind", "body", "hash")
 _fresh = itertools.count()

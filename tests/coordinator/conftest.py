@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coterie.ledger import Ledger
-from ledgers import DATABASES
+from support.ledgers import DATABASES
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - every folder in it has a name of its own
 
@@ -30,6 +30,6 @@ def location(request, new_folder):
     """Where a ledger can be made, in each database: nothing is there yet."""
     if request.param == "sqlite":
         return str(new_folder() / "ledger.sqlite")
-    from postgres import fresh_ledger
+    from support.postgres import fresh_ledger
 
     return fresh_ledger(request.getfixturevalue("postgres"))

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.federation import INNER, NAMES, SCOPE, SIZE, USERS, Fates, configuration, in_six_batches
 from coterie.coordinator.secure import found_batches
 from coterie.coordinator.simulated import Fate
 from coterie.errors import UsageError
 from coterie.ledger import Ledger
 from coterie.secagg import Charter, Membership, MemoryStore, SealedClient, simulated_client
+from support.coordinator.federation import INNER, NAMES, SCOPE, SIZE, USERS, Fates, configuration, in_six_batches
 
 inners = pytest.mark.parametrize("inner", INNER)
 SPOILT = st.sampled_from([Fate.LOST, Fate.LATE])

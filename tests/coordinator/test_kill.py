@@ -5,9 +5,9 @@ import signal
 import time
 from itertools import islice
 
-from coordinator.aggregations import check_sound
-from coordinator.processes import ENDED, by_step, create, mostly, run_steps, start, told, uninterrupted
 from coterie.ledger import State
+from support.coordinator.aggregations import check_sound
+from support.coordinator.processes import ENDED, by_step, create, mostly, run_steps, start, told, uninterrupted
 
 STEPS = 1000
 

@@ -9,15 +9,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from coordinator.aggregations import Scripted, check_sound
 from coordinator.conftest import MEMORY
-from coordinator.federation import INNER, Federation
 from coterie.audit import strong_level
 from coterie.coordinator import Gathered
 from coterie.coordinator.simulated import Fate
 from coterie.errors import UsageError
 from coterie.ledger import Ledger, State
 from coterie.selection import consecutive, join, leave, merge
+from support.coordinator.aggregations import Scripted, check_sound
+from support.coordinator.federation import INNER, Federation
 
 SEEDS = st.integers(0, 2**32 - 1)
 SHARES = st.sampled_from([0.0, 0.03, 0.15])

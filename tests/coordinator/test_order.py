@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.aggregations import Scripted, check_sound, everybody, raising
 from coterie.coordinator import Coordinator, Gathered
 from coterie.errors import TooFewUsers, UsageError
 from coterie.ledger import Busy, Ledger, State
 from coterie.selection import BatchSelector, RandomSelector, consecutive, join, leave
+from support.coordinator.aggregations import Scripted, check_sound, everybody, raising
 
 USERS = 12
 EVERYONE = np.ones(USERS, dtype=bool)

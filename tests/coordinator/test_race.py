@@ -1,7 +1,7 @@
 """Coordinators racing in real processes: one of them runs each round, and together they are as one alone."""
 
-from coordinator.aggregations import check_sound
-from coordinator.processes import always, by_step, create, run_rounds, start, told, uninterrupted
+from support.coordinator.aggregations import check_sound
+from support.coordinator.processes import always, by_step, create, run_rounds, start, told, uninterrupted
 
 RUNNERS, ROUNDS = 3, 60
 

@@ -5,8 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.aggregations import check_sound
-from coordinator.federation import (
+from coterie.coordinator.secure import UnsealedAggregation
+from coterie.coordinator.simulated import DeviceFailed, Fate
+from coterie.errors import UsageError
+from coterie.ledger import Ledger, State
+from coterie.secagg import Membership, MemoryStore, SealedClient, UnsealedClient
+from coterie.secagg.crypto.ring import RING_32
+from support.coordinator.aggregations import check_sound
+from support.coordinator.federation import (
     INNER,
     NAMES,
     PHASES,
@@ -17,12 +23,6 @@ from coordinator.federation import (
     configuration,
     in_six_batches,
 )
-from coterie.coordinator.secure import UnsealedAggregation
-from coterie.coordinator.simulated import DeviceFailed, Fate
-from coterie.errors import UsageError
-from coterie.ledger import Ledger, State
-from coterie.secagg import Membership, MemoryStore, SealedClient, UnsealedClient
-from coterie.secagg.ring import RING_32
 
 inners = pytest.mark.parametrize("inner", INNER)
 SPOILT = st.sampled_from([Fate.LOST, Fate.LATE])

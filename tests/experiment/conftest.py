@@ -1,5 +1,5 @@
 """What the tests of runs share: the data of the tiny run, and folders in memory."""
 
-from experiment.tiny import data, new_folder
+from support.experiment.tiny import data, new_folder
 
 __all__ = ["data", "new_folder"]

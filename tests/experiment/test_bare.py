@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from experiment.tiny import OUTCOMES, PRIVACY, tiny_spec, write_spec
+from support.experiment.tiny import OUTCOMES, PRIVACY, tiny_spec, write_spec
 
 BARE = """
 import json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiment.tiny import ROUNDS, tiny_spec, write_spec
+from support.experiment.tiny import ROUNDS, tiny_spec, write_spec
 
 SIZES = {"plain": [60, 200, 440], "open": [950]}
 """In KiB: at the start, as a result is set aside, at a checkpoint; in the middle of the devices."""
@@ -31,7 +31,13 @@ def test_a_run_goes_on_when_there_is_room_again(data, tmp_path, protocol):
     """Wherever the room ends: exit code 2, a line that says so, a sound ledger; resumed, the same model."""
     disk, file = tmp_path / "disk", write_spec(tiny_spec(data, protocol), tmp_path / "spec.toml")
     disk.mkdir()
-    script = [sys.executable, Path(__file__).with_name("full_disk.py"), disk, file, *SIZES[protocol]]
+    script = [
+        sys.executable,
+        Path(__file__).parents[1] / "support" / "experiment" / "full_disk.py",
+        disk,
+        file,
+        *SIZES[protocol],
+    ]
     whole, *lines = map(json.loads, on_a_small_disk(disk, *map(str, script)))
     assert len(lines) == len(SIZES[protocol])
     for tried in lines:

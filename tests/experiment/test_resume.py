@@ -16,7 +16,7 @@ from coterie.experiment.record import RecordFile, read_record
 from coterie.experiment.run import Run
 from coterie.ledger import Ledger, State
 from coterie.ledger.verify import verify
-from experiment.tiny import PRIVACY, PROTOCOLS, ROUNDS, finished, tiny_spec, told, write_spec
+from support.experiment.tiny import PRIVACY, PROTOCOLS, ROUNDS, finished, tiny_spec, told, write_spec
 
 
 class Crash(BaseException):
@@ -140,7 +140,7 @@ def test_a_crash_while_the_cut_off_step_is_finished_changes_nothing(data, new_fo
 
 
 LOADED = [
-    "coterie.cli.live", "coterie.experiment.run", "coterie.experiment.secure", "coterie.report.run_folder",
+    "coterie.cli.live", "coterie.experiment.run", "coterie.experiment.secure", "coterie.report.run.folder",
     "matplotlib.figure", "plotly.graph_objects", "torch._inductor.config",
 ]  # fmt: skip
 """What the command needs is loaded once: it shall die in its rounds, and not in its imports."""

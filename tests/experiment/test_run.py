@@ -12,8 +12,8 @@ from coterie.experiment.record import read_record
 from coterie.experiment.run import Run
 from coterie.ledger import Ledger, State
 from coterie.ledger.verify import verify
-from coterie.secagg.ring import RING_32, Quantisation
-from experiment.tiny import OUTCOMES, PRIVACY, PROTOCOLS, ROUNDS, SEALED, finished, tiny_spec
+from coterie.secagg.crypto.ring import RING_32, Quantisation
+from support.experiment.tiny import OUTCOMES, PRIVACY, PROTOCOLS, ROUNDS, SEALED, finished, tiny_spec
 
 SMALLEST = float(np.finfo(np.float32).eps)
 EXPANSION = 2.0

@@ -10,7 +10,7 @@ from coterie.ledger import events
 from coterie.ledger.bodies import decode, encode
 from coterie.ledger.interface import Damaged
 from coterie.ledger.packing import packed
-from ledgers import bodies
+from support.ledgers import bodies
 
 BODIES = bodies()
 

@@ -15,7 +15,7 @@ from coterie.ledger.bodies import decode
 from coterie.ledger.history import History
 from coterie.ledger.packing import Lists
 from coterie.ledger.succession import FREE, check_successor
-from ledgers import bodies
+from support.ledgers import bodies
 
 NONE = Lists.of([])
 CREATED = events.Created(1, "x")

@@ -8,7 +8,7 @@ import pytest
 from coterie import UsageError
 from coterie.ledger import Ledger, migrations
 from coterie.ledger.verify import verify
-from ledgers import DATABASES, database, federation, known
+from support.ledgers import DATABASES, database, federation, known
 
 SECOND = {
     "sqlite": "-- Who.\nALTER TABLE record ADD COLUMN origin TEXT;\nCREATE INDEX kinds ON record (kind);\n",
@@ -22,7 +22,7 @@ def location(request, tmp_path):
     if request.param == "sqlite":
         place = str(tmp_path / "ledger.sqlite")
     else:
-        from postgres import fresh_ledger
+        from support.postgres import fresh_ledger
 
         place = fresh_ledger(request.getfixturevalue("postgres"))
     federation(place).close()

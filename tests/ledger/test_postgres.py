@@ -9,8 +9,8 @@ from coterie import UsageError
 from coterie.ledger import Busy, Ledger
 from coterie.ledger.postgres import _Address
 from coterie.ledger.verify import verify
-from ledgers import database, federation, known
-from postgres import fresh_ledger
+from support.ledgers import database, federation, known
+from support.postgres import fresh_ledger
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from coterie import UsageError
 from coterie.ledger import Ledger
 from coterie.ledger.verify import verify
-from ledgers import federation, known
+from support.ledgers import federation, known
 
 
 def script(code, *arguments, prefix=()):

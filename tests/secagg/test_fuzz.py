@@ -22,8 +22,10 @@ from coterie.secagg import (
     Task,
     UnsealedClient,
 )
-from coterie.secagg.keys import MaskKey, ShareKey, verify_signature
-from coterie.secagg.messages import (
+from coterie.secagg.crypto.keys import MaskKey, ShareKey, verify_signature
+from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES
+from coterie.secagg.protocols.pairwise.server import PairwiseRound
+from coterie.secagg.wire.messages import (
     Accepted,
     Advertisement,
     Delivery,
@@ -44,9 +46,7 @@ from coterie.secagg.messages import (
     decode_from_client,
     decode_from_server,
 )
-from coterie.secagg.pairwise.pairs import BOX_BYTES
-from coterie.secagg.pairwise.server import PairwiseRound
-from coterie.secagg.states import (
+from coterie.secagg.wire.states import (
     CLIENT_JOINING,
     CLIENT_TAKING,
     CLIENT_UNSEALED,
@@ -57,10 +57,10 @@ from coterie.secagg.states import (
     Joining,
     Taking,
 )
-from secagg.batches import SCOPE, configuration
-from secagg.mutations import Mutations
-from secagg.servers import UPDATE
-from secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
+from support.secagg.batches import SCOPE, configuration
+from support.secagg.mutations import Mutations
+from support.secagg.servers import UPDATE
+from support.secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
 
 TABLES = {
     SealedClient: (CLIENT_JOINING, CLIENT_TAKING),

@@ -16,7 +16,7 @@ from coterie.secagg import (
     found_batch,
     simulated_client,
 )
-from secagg.batches import DIMENSION, SCOPE, configuration, terms
+from support.secagg.batches import DIMENSION, SCOPE, configuration, terms
 
 
 def _device(store):
@@ -45,7 +45,7 @@ def test_a_device_that_is_killed_never_seals_a_round_twice(tmp_path):
         others = [simulated_client(name, configuration()) for name in ("bob", "cas")]
         charter = found_batch(SCOPE, 2, [_device(store), *others], inner="open")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["coterie.secagg", "coterie.device", "secagg.batches"])
+    context.set_forkserver_preload(["coterie.secagg", "coterie.device.file", "support.secagg.batches"])
     chance = random.Random(0)
     sent = {}
     for life in range(20):

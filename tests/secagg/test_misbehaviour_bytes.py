@@ -16,12 +16,12 @@ from coterie.secagg import (
     found_batch,
     simulated_client,
 )
-from coterie.secagg.encoding import enc
-from coterie.secagg.messages import LARGEST_ROSTER, Draft, Enrolment, Invitation, decode_from_client, encode
-from secagg.batches import DIMENSION, SCOPE, configuration, terms
-from secagg.mutations import HEADER, parts, with_body
-from secagg.servers import UPDATE, Enrolling, call, packed, raw_charter, refused
-from secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
+from coterie.secagg.crypto.encoding import enc
+from coterie.secagg.wire.messages import LARGEST_ROSTER, Draft, Enrolment, Invitation, decode_from_client, encode
+from support.secagg.batches import DIMENSION, SCOPE, configuration, terms
+from support.secagg.mutations import HEADER, parts, with_body
+from support.secagg.servers import UPDATE, Enrolling, call, packed, raw_charter, refused
+from support.secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import pytest
 
 from coterie.errors import PeerError
 from coterie.secagg import BatchFounder, IdentityKey, OpenRound, SealKey, found_batch, run_round, simulated_client
-from coterie.secagg.messages import Draft, Founding, Invitation, decode_from_client, encode
-from secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
-from secagg.servers import Enrolling, call, changed, raw_charter, refused
+from coterie.secagg.wire.messages import Draft, Founding, Invitation, decode_from_client, encode
+from support.secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
+from support.secagg.servers import Enrolling, call, changed, raw_charter, refused
 
 PRIME = 2**255 - 19
 

@@ -17,8 +17,11 @@ from coterie.secagg import (
     sealed_round,
     unsealed_round,
 )
-from coterie.secagg.keys import MaskKey, ShareKey
-from coterie.secagg.messages import (
+from coterie.secagg.crypto.keys import MaskKey, ShareKey
+from coterie.secagg.crypto.ring import EXTRA_WORDS, RING_32
+from coterie.secagg.crypto.shamir import SHARE_BYTES
+from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES
+from coterie.secagg.wire.messages import (
     Advertisement,
     Delivery,
     Opening,
@@ -28,12 +31,9 @@ from coterie.secagg.messages import (
     decode_from_server,
     encode,
 )
-from coterie.secagg.pairwise.pairs import BOX_BYTES
-from coterie.secagg.ring import EXTRA_WORDS, RING_32
-from coterie.secagg.shamir import SHARE_BYTES
-from secagg.batches import DIMENSION, SCOPE, Batches, Loners, configuration, terms
-from secagg.midway import ADVERTISE, AGREE, SHARE, UNMASK, UPLOAD, Midway, signed_line
-from secagg.servers import UPDATE, call, packed, refused
+from support.secagg.batches import DIMENSION, SCOPE, Batches, Loners, configuration, terms
+from support.secagg.midway import ADVERTISE, AGREE, SHARE, UNMASK, UPLOAD, Midway, signed_line
+from support.secagg.servers import UPDATE, call, packed, refused
 
 OTHER = "user-1-0"
 """A user of another batch than "me", user-0-0."""

@@ -18,10 +18,10 @@ from coterie.secagg import (
     found_batch,
     simulated_client,
 )
-from coterie.secagg.messages import Invitation, SealedVector, decode_from_client, encode
-from coterie.secagg.ring import EXTRA_WORDS, RING_32
-from secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
-from secagg.servers import UPDATE, Enrolling, call, packed, refused, state
+from coterie.secagg.crypto.ring import EXTRA_WORDS, RING_32
+from coterie.secagg.wire.messages import Invitation, SealedVector, decode_from_client, encode
+from support.secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
+from support.secagg.servers import UPDATE, Enrolling, call, packed, refused, state
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ from coterie.secagg import (
     found_batch,
     simulated_client,
 )
-from coterie.secagg.messages import decode_from_client, encode
-from coterie.secagg.ring import EXTRA_WORDS
-from coterie.secagg.seal import seal_masks
-from coterie.secagg.states import Collecting
-from coterie.secagg.terms import round_call
-from secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
+from coterie.secagg.batch.chain import seal_masks
+from coterie.secagg.crypto.ring import EXTRA_WORDS
+from coterie.secagg.wire.messages import decode_from_client, encode
+from coterie.secagg.wire.states import Collecting
+from coterie.secagg.wire.terms import round_call
+from support.secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
 
 Q = 2**32
 

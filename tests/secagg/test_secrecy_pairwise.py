@@ -12,7 +12,11 @@ from scipy.stats import chisquare
 
 from coterie.errors import PeerError, TooFewUsers
 from coterie.secagg import Task, UnsealedClient, run_round, sealed_round, unsealed_round
-from coterie.secagg.messages import (
+from coterie.secagg.batch.chain import seal_masks
+from coterie.secagg.crypto.masking import Mask, add_masks
+from coterie.secagg.crypto.ring import EXTRA_WORDS, RING_32
+from coterie.secagg.protocols.pairwise.pairs import pair_mask
+from coterie.secagg.wire.messages import (
     Delivery,
     MaskedVector,
     RosterCall,
@@ -20,11 +24,7 @@ from coterie.secagg.messages import (
     decode_from_server,
     encode,
 )
-from coterie.secagg.pairwise.pairs import pair_mask
-from coterie.secagg.prg import Mask, add_masks
-from coterie.secagg.ring import EXTRA_WORDS, RING_32
-from coterie.secagg.seal import seal_masks
-from secagg.batches import DIMENSION, SCOPE, Batches, Loners, terms
+from support.secagg.batches import DIMENSION, SCOPE, Batches, Loners, terms
 
 Q = 2**32
 

@@ -13,9 +13,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.charter import Charter, Member, sign_charter
-from coterie.secagg.encoding import Reader, enc
-from coterie.secagg.keys import (
+from coterie.secagg.batch.chain import Chain, ratchet, seal_masks, start_chain
+from coterie.secagg.batch.charter import Charter, Member, sign_charter
+from coterie.secagg.crypto.encoding import Reader, enc
+from coterie.secagg.crypto.keys import (
     IdentityKey,
     MaskKey,
     SealKey,
@@ -27,15 +28,14 @@ from coterie.secagg.keys import (
     hkdf_expand,
     verify_signature,
 )
-from coterie.secagg.messages import RosterLine, blank, decode_from_client, decode_from_server
-from coterie.secagg.pairwise.pairs import locked, pair_mask, seed_digest, unlocked
-from coterie.secagg.pairwise.roster import Roster, check_line, listed
-from coterie.secagg.pairwise.setting import Setting
-from coterie.secagg.prg import Keystream
-from coterie.secagg.ring import RING_32, Ring
-from coterie.secagg.seal import Chain, ratchet, seal_masks, start_chain
-from coterie.secagg.shamir import combine, split
-from coterie.secagg.terms import Terms
+from coterie.secagg.crypto.masking import Keystream
+from coterie.secagg.crypto.ring import RING_32, Ring
+from coterie.secagg.crypto.shamir import combine, split
+from coterie.secagg.protocols.pairwise.pairs import locked, pair_mask, seed_digest, unlocked
+from coterie.secagg.protocols.pairwise.roster import Roster, check_line, listed
+from coterie.secagg.protocols.pairwise.setting import Setting
+from coterie.secagg.wire.messages import RosterLine, blank, decode_from_client, decode_from_server
+from coterie.secagg.wire.terms import Terms
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 FILES = sorted(path.stem for path in FOLDER.glob("*.json"))

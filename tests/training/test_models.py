@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from coterie import UsageError
-from coterie.training.dropout import KeyedDropout
+from coterie.training.engine.dropout import KeyedDropout
+from coterie.training.engine.vector import ParameterLayout, flatten, unflatten
 from coterie.training.models import MODELS, dropout_keys, make_model, prepared
-from coterie.training.vector import ParameterLayout, flatten, unflatten
-from training.clients import OwnModel
+from support.training.clients import OwnModel
 
 INPUTS = {"mnist-cnn": (1, 28, 28), "lenet": (3, 32, 32), "vgg-11": (3, 32, 32), "small-cnn": (1, 28, 28)}
 

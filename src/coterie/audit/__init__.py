@@ -2,12 +2,12 @@
 
 from coterie.audit.engine import Audit, Bracket, IsolatedUser
 from coterie.audit.forecast import Forecast, Span, forecast
-from coterie.audit.isolation import IsolatedUsers
 from coterie.audit.measures import Measures, RoundMeasures, RunningMeasures, measure
 from coterie.audit.planned import Breach, breaches
-from coterie.audit.proof import Combination, FullRank
 from coterie.audit.strong import StrongLevel, strong_level
 from coterie.audit.verdict import Classes, Question, Verdict, examine
+from coterie.audit.weak.isolation import IsolatedUsers
+from coterie.audit.weak.proofs import Combination, FullRank
 from coterie.audit.windows import WindowLevel, window_level
 
 __all__ = [

@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coterie.audit.echelon import Echelon, random_primes
-from coterie.audit.exact import Expression, RowBasis
-from coterie.audit.proof import Combination, FullRank
 from coterie.audit.strong import StrongLevel
-from coterie.audit.weak import PrimeMisled, TimeLeft, WeakSearch
+from coterie.audit.weak.elimination import Echelon, random_primes
+from coterie.audit.weak.exact import Expression, RowBasis
+from coterie.audit.weak.proofs import Combination, FullRank
+from coterie.audit.weak.search import PrimeMisled, TimeLeft, WeakSearch
 from coterie.errors import UsageError
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.log import learned_set

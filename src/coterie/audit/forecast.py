@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from coterie.audit.isolation import IsolatedUsers
 from coterie.audit.strong import StrongLevel, strong_level
-from coterie.theory import check_count
+from coterie.audit.weak.isolation import IsolatedUsers
 from coterie.values import IntArray, ParticipationLog
+from coterie.values.checks import check_count
 
 MOST_USERS = 500
 """Elimination costs N² a round, in every trial."""

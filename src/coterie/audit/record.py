@@ -7,8 +7,8 @@ import numpy as np
 
 from coterie.audit.engine import IsolatedUser
 from coterie.audit.forecast import Forecast, Span
-from coterie.audit.proof import Combination, FullRank
 from coterie.audit.verdict import Verdict
+from coterie.audit.weak.proofs import Combination, FullRank
 from coterie.values import ParticipationLog
 
 

@@ -11,13 +11,13 @@ from coterie.audit.engine import MOST_CLASSES, Audit, Bracket, IsolatedUser
 from coterie.audit.forecast import Forecast, forecast
 from coterie.audit.measures import RoundMeasures
 from coterie.audit.planned import Breach, breaches
-from coterie.audit.proof import Combination
 from coterie.audit.strong import StrongLevel, seen_only, strong_level
-from coterie.audit.weak import TimeLeft
+from coterie.audit.weak.proofs import Combination
+from coterie.audit.weak.search import TimeLeft
 from coterie.audit.windows import WindowLevel, window_level
 from coterie.errors import UsageError
-from coterie.theory import check_count
 from coterie.values import BatchPlan, IntArray, ParticipationLog
+from coterie.values.checks import check_count
 
 LISTED = 20
 """So many smallest classes, and users with their combination in full, are listed unless more are asked for."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.audit.strong import strong_level
-from coterie.theory import check_count
 from coterie.values import ParticipationLog
+from coterie.values.checks import check_count
 
 
 @dataclass(frozen=True)

@@ -120,10 +120,10 @@ def audit(
     from coterie.audit import Question, examine
     from coterie.audit.record import record
     from coterie.cli.options import check_seed, waiting
-    from coterie.plans import read_plan
+    from coterie.storage.plans import read_plan
 
     if html is not None:
-        from coterie.report.page import check_page_path
+        from coterie.report.page.html import check_page_path
 
         check_page_path(html)
     if not 0 <= budget < math.inf:
@@ -171,8 +171,8 @@ def audit(
 
         print_verdict(verdict, source.place, f"{source.digest} {source.sha256}")
     if html is not None:
-        from coterie.report.audit import audit_page
-        from coterie.report.page import write_page
+        from coterie.report.audit.page import audit_page
+        from coterie.report.page.html import write_page
 
         told_by = [(source.log.names or ())[user] for user in named]
         write_page(audit_page(verdict, source=source.place, digest=source.sha256, told=told_by), html)
@@ -188,9 +188,9 @@ def read_any_log(place: str, rounds: int | None) -> Source:
         raise UsageError("say which log: a .csv, .parquet or .jsonl file, a run's folder, or a ledger")
     from hashlib import file_digest
 
-    from coterie.files import reading
     from coterie.ledger.location import FILE, is_url
     from coterie.logs import read_log
+    from coterie.storage.files import reading
 
     path = Path(place)
     if path.is_dir() and not (path / FILE).exists():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coterie.audit.proof import Combination
 from coterie.audit.record import fraction_text, name, planned_name
+from coterie.audit.weak.proofs import Combination
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -29,7 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 def dropout_choices(text: str) -> list[float]:
     """Return the probabilities of --dropout: one, or several with commas."""
-    from coterie.theory import check_probabilities
+    from coterie.values.checks import check_probabilities
 
     try:
         choices = [float(value) for value in text.split(",")]
@@ -43,7 +43,7 @@ def dropout_choices(text: str) -> list[float]:
 
 def check_one_source(users: int | None, dropout: str | None, availability: Path | None) -> None:
     """Refuse options that describe the users' availability not at all, or twice."""
-    from coterie.theory import check_parameters
+    from coterie.values.checks import check_parameters
 
     if (dropout is None) == (availability is None):
         raise UsageError(

@@ -66,8 +66,8 @@ def plan(
     from coterie import planning
     from coterie.cli.options import check_distinct, check_seed
     from coterie.errors import UsageError
-    from coterie.files import check_writable
-    from coterie.plans import write_plan
+    from coterie.storage.files import check_writable
+    from coterie.storage.plans import write_plan
 
     if per_round is None:
         raise UsageError("say how many users take part in a round: --per-round 12")

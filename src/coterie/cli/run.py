@@ -13,7 +13,7 @@ import typer
 from coterie.cli.options import Json, check_seed, dropout_choices
 from coterie.cli.weak import bracket, proven_weak_level
 from coterie.errors import CoterieError, UsageError
-from coterie.files import atomic_write
+from coterie.storage.files import atomic_write
 
 if TYPE_CHECKING:
     from coterie.cli.live import LiveView
@@ -128,7 +128,7 @@ def run(
 def _stopped(job: Run, error: BaseException) -> str:
     """Say how far a run came, and what to do: to go on as before, unless that is of no use."""
     from coterie.ledger import Busy
-    from coterie.training.local import Diverged
+    from coterie.training.engine.local import Diverged
 
     done = f"Stopped after {len(job.rows)} of {job.spec.training.rounds} rounds"
     if isinstance(error, Diverged):
@@ -184,7 +184,7 @@ def _resumed(folder: Path, view: LiveView) -> Run:
 def _finish(job: Run, view: LiveView, *, tensorboard: bool) -> None:
     """Run the rounds that are left, then write the report."""
     from coterie.experiment.events import EventFiles
-    from coterie.report.run_folder import write_run_report
+    from coterie.report.run.folder import write_run_report
 
     with ExitStack() as stack:
         events = stack.enter_context(closing(EventFiles(job.folder.events, job.rows))) if tensorboard else None

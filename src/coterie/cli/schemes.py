@@ -24,7 +24,7 @@ def parse_schemes(
     """
     from coterie.selection import BatchSelector, selector_named
     from coterie.simulation import Scheme
-    from coterie.theory import check_parameters
+    from coterie.values.checks import check_parameters
 
     check_parameters(users, per_round)
     if text is None:
@@ -47,8 +47,8 @@ def parse_schemes(
 
 
 def _planned(path: Path, users: int, per_round: int) -> Selector:
-    from coterie.plans import read_plan
     from coterie.selection import BatchSelector
+    from coterie.storage.plans import read_plan
 
     plan = read_plan(path)
     if plan.users != users:

@@ -222,7 +222,7 @@ def _model(
 
 def _new_folder(out: Path) -> None:
     """Make the folder for the results; refuse one that holds earlier ones."""
-    from coterie.files import check_writable, writing
+    from coterie.storage.files import check_writable, writing
 
     record = out / "record.json"
     with writing(out):
@@ -292,7 +292,7 @@ def _add_weak_levels(record: dict[str, Any], simulation: Simulation) -> None:
 
 
 def _save_record(record: dict[str, Any], out: Path) -> None:
-    from coterie.files import atomic_write
+    from coterie.storage.files import atomic_write
 
     with atomic_write(out / "record.json") as file:
         file.write(json.dumps(record).encode() + b"\n")

@@ -18,8 +18,8 @@ from coterie.secagg import (
     sealed_round,
     unsealed_round,
 )
-from coterie.secagg.messages import Data
-from coterie.secagg.open import INNER as OPEN
+from coterie.secagg.protocols.open import INNER as OPEN
+from coterie.secagg.wire.messages import Data
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
 
 

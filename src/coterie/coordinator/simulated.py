@@ -8,9 +8,9 @@ import numpy as np
 
 from coterie.coordinator.secure import Moment
 from coterie.errors import CoterieError, PeerError, UsageError
-from coterie.secagg.messages import Data
-from coterie.secagg.ring import Arrays
-from coterie.secagg.rounds import Client, Outgoing, Task
+from coterie.secagg.crypto.ring import Arrays
+from coterie.secagg.protocols.interface import Client, Outgoing, Task
+from coterie.secagg.wire.messages import Data
 
 
 class Fate(Enum):

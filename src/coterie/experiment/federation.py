@@ -6,15 +6,15 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.experiment.spec import Data
-from coterie.training.assignment import read_partition
-from coterie.training.data import DATASETS
-from coterie.training.dataset import Dataset
-from coterie.training.federation import Federation, federated
-from coterie.training.fetch import Progress, no_progress
-from coterie.training.own import read_folder
-from coterie.training.partition import Partition
-from coterie.training.published import load
-from coterie.training.spread import dirichlet, iid, shards, shards_and_shared
+from coterie.training.data.assignment import read_partition
+from coterie.training.data.dataset import Dataset
+from coterie.training.data.federation import Federation, federated
+from coterie.training.data.fetch import Progress, no_progress
+from coterie.training.data.known import DATASETS
+from coterie.training.data.own import read_folder
+from coterie.training.data.partition import Partition
+from coterie.training.data.published import load
+from coterie.training.data.spread import dirichlet, iid, shards, shards_and_shared
 
 SPREADS = ("iid", "shards", "shards-shared", "dirichlet")
 

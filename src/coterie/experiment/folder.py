@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import UsageError
 from coterie.experiment.record import RecordFile, RoundRow
-from coterie.files import atomic_write, reading, remove_unfinished, writing
+from coterie.storage.files import atomic_write, reading, remove_unfinished, writing
 from coterie.values import FloatArray
 
 KEPT_EVERY = 10

@@ -11,12 +11,12 @@ from coterie.experiment.federation import federation_of
 from coterie.experiment.spec import Spec
 from coterie.experiment.world import World
 from coterie.selection import BatchSelector, Selector, selector_named
-from coterie.training.federation import Federation
-from coterie.training.fetch import Progress, no_progress
-from coterie.training.local import Trainer
+from coterie.training.data.federation import Federation
+from coterie.training.data.fetch import Progress, no_progress
+from coterie.training.engine.local import Trainer
+from coterie.training.engine.trainers import make_trainer
 from coterie.training.models import make_model
 from coterie.training.settings import LocalTraining
-from coterie.training.trainers import make_trainer
 from coterie.values import BatchPlan
 
 
@@ -68,7 +68,7 @@ def prepare(spec: Spec, progress: Progress = no_progress) -> Parts:
 def _selector(spec: Spec, world: World) -> Selector:
     users, wanted = spec.data.users, spec.selection
     if wanted.plan:
-        from coterie.plans import read_plan
+        from coterie.storage.plans import read_plan
 
         plan = read_plan(Path(wanted.plan))
         if plan.users != users:

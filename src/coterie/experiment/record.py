@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import UsageError
-from coterie.files import atomic_write, writing
+from coterie.storage.files import atomic_write, writing
 
 FORMAT = 1
 

@@ -27,9 +27,9 @@ from coterie.experiment.plain import PlainAggregation
 from coterie.experiment.record import RoundRow, read_record
 from coterie.experiment.spec import Spec
 from coterie.ledger import Ledger, Round, State
+from coterie.training.data.fetch import Progress, no_progress
+from coterie.training.engine.vector import flatten
 from coterie.training.evaluate import evaluate
-from coterie.training.fetch import Progress, no_progress
-from coterie.training.vector import flatten
 from coterie.values import BoolArray
 
 if TYPE_CHECKING:  # the cryptography is needed only by runs that use it

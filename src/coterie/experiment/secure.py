@@ -13,7 +13,6 @@ from coterie.coordinator.simulated import Contribution, Fate, SimulatedUsers
 from coterie.device import DeviceFile
 from coterie.errors import UsageError
 from coterie.experiment.parts import Parts
-from coterie.files import writing
 from coterie.ledger import Ledger
 from coterie.secagg import (
     Client,
@@ -25,6 +24,7 @@ from coterie.secagg import (
     Terms,
     UnsealedClient,
 )
+from coterie.storage.files import writing
 
 SCOPE = "experiment"
 UPLOAD = {"open": 0, "secagg": 2, "secagg+": 2}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from coterie.errors import UsageError
-from coterie.files import reading
-from coterie.theory import check_count, check_parameters, check_probabilities, check_probability
+from coterie.storage.files import reading
+from coterie.values.checks import check_count, check_parameters, check_probabilities, check_probability
 
 Spread = Literal["iid", "shards", "shards-shared", "dirichlet"]
 Inner = Literal["plain", "open", "secagg", "secagg+"]

@@ -9,9 +9,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from coterie.errors import UsageError
-from coterie.files import reading, sync_folder, writing
 from coterie.ledger import migrations
 from coterie.ledger.interface import Behind, Busy, Damaged, Head, Record, sound_record
+from coterie.storage.files import reading, sync_folder, writing
 
 _APPLICATION = 0x436F744C  # "CotL", in the field that SQLite keeps for saying whose file it is
 

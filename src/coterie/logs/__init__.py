@@ -1,6 +1,6 @@
 """Participation and availability logs as files: CSV and Parquet, in the long form (a row per user and round).
 
-`comma` and `parquet` turn a file into `rows.Rows` and a log into a file; `rows` turns the rows of either into
+`csv` and `parquet` turn a file into `rows.Rows` and a log into a file; `rows` turns the rows of either into
 a log, so that both forms mean the same and refuse the same. `lines` are JSON lines, a learned set in each, which
 can tell what rows cannot; `wide` reads CSV with a column for each user.
 """
@@ -9,12 +9,12 @@ import os
 from pathlib import Path
 
 from coterie.errors import UsageError
-from coterie.files import atomic_write
-from coterie.logs.comma import read_csv, write_csv
+from coterie.logs.csv import read_csv, write_csv
 from coterie.logs.lines import read_lines, write_lines
 from coterie.logs.parquet import read_parquet, write_parquet
 from coterie.logs.rows import Rows, availability_log, check_log, participation_log
 from coterie.logs.wide import is_wide, read_wide
+from coterie.storage.files import atomic_write
 from coterie.values import AvailabilityLog, ParticipationLog
 
 __all__ = ["read_availability", "read_log", "write_log"]

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.files import reading
 from coterie.logs.rows import MAX_NUMBER, Rows, name_problem, participation_log, set_numbers
+from coterie.storage.files import reading
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.log import learned_set
 

@@ -7,8 +7,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.files import reading
 from coterie.logs.rows import MAX_NUMBER, Rows, check_columns, set_numbers
+from coterie.storage.files import reading
 from coterie.values import IntArray, ParticipationLog
 
 MAX_ROWS = 2 * 10**8

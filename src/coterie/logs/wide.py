@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.comma import csv_header, csv_integers, csv_pieces, csv_rows
+from coterie.logs.csv import csv_header, csv_integers, csv_pieces, csv_rows
 from coterie.logs.rows import name_problem, span, with_unseen
 from coterie.values import IntArray, ParticipationLog
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from coterie.planning.population import Population, RecordedAvailability, Trade
 from coterie.selection import Family, by_availability, by_co_availability, consecutive, mix
-from coterie.theory import check_parameters, check_probability
 from coterie.values import BatchPlan
+from coterie.values.checks import check_parameters, check_probability
 
 MOST_LEVELS = 30
 ROUNDS_LIMIT = 1.25

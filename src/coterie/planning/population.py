@@ -9,8 +9,9 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.selection import BatchSelector, Family, keep
-from coterie.theory import at_least, check_probabilities, participation_rates, poisson_binomial
+from coterie.theory import at_least, participation_rates, poisson_binomial
 from coterie.values import AvailabilityLog, BatchPlan, FloatArray, IntArray
+from coterie.values.checks import check_probabilities
 
 SIMULATED_ROUNDS = 400
 SIMULATED_YEARS = 50

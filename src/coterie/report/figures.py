@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.errors import UsageError
 from coterie.experiment.record import RoundRow
-from coterie.files import atomic_write, check_writable
+from coterie.storage.files import atomic_write, check_writable
 
 FORMATS = (".png", ".svg")
 # Okabe and Ito's colours: told apart also by people who do not see all colours.

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from coterie.files import atomic_write
+from coterie.storage.files import atomic_write
 
 
 def write_curves(record: dict[str, Any], folder: Path) -> list[Path]:

@@ -5,19 +5,25 @@ bytes between them (`exchange.run_round` is the shortest driver). A call gives a
 what `receive` answers until the server's `advance` has nothing more to send.
 """
 
-from coterie.secagg.charter import Charter, DeviceConfiguration, Member, TrustServerForIdentities, VerifyMember
+from coterie.secagg.batch.chain import DeviceStore
+from coterie.secagg.batch.charter import (
+    Charter,
+    DeviceConfiguration,
+    Member,
+    TrustServerForIdentities,
+    VerifyMember,
+)
+from coterie.secagg.batch.founding import BatchFounder
+from coterie.secagg.batch.membership import Membership
 from coterie.secagg.client import SealedClient
+from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed
+from coterie.secagg.crypto.ring import Sum
 from coterie.secagg.exchange import MemoryStore, found_batch, run_round, simulated_client
-from coterie.secagg.founding import BatchFounder
-from coterie.secagg.keys import IdentityKey, SealKey, Seed
-from coterie.secagg.membership import Membership
-from coterie.secagg.open import OpenRound
-from coterie.secagg.ring import Sum
-from coterie.secagg.rounds import Client, LearnedSum, Outgoing, RoundResult, ServerRound, Task
-from coterie.secagg.seal import DeviceStore
+from coterie.secagg.protocols.interface import Client, LearnedSum, Outgoing, RoundResult, ServerRound, Task
+from coterie.secagg.protocols.open import OpenRound
 from coterie.secagg.server import sealed_round, unsealed_round
-from coterie.secagg.terms import Terms
 from coterie.secagg.unsealed import UnsealedClient
+from coterie.secagg.wire.terms import Terms
 
 __all__ = [
     "BatchFounder",

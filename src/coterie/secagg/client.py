@@ -3,9 +3,16 @@
 import numpy as np
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.charter import Charter, check_rules
-from coterie.secagg.membership import Membership, Record
-from coterie.secagg.messages import (
+from coterie.secagg.batch.chain import seal_masks
+from coterie.secagg.batch.charter import Charter, check_rules
+from coterie.secagg.batch.membership import Membership, Record
+from coterie.secagg.crypto.ring import EXTRA_WORDS, Arrays, Ring
+from coterie.secagg.protocols.interface import Task
+from coterie.secagg.protocols.open import INNER
+from coterie.secagg.protocols.pairwise.client import Participant, Party
+from coterie.secagg.protocols.pairwise.setting import PAIRWISE, Setting
+from coterie.secagg.vectors import Vector
+from coterie.secagg.wire.messages import (
     Data,
     Draft,
     Founding,
@@ -18,15 +25,8 @@ from coterie.secagg.messages import (
     decode_from_server,
     encode,
 )
-from coterie.secagg.open import INNER
-from coterie.secagg.pairwise.client import Participant, Party
-from coterie.secagg.pairwise.setting import PAIRWISE, Setting
-from coterie.secagg.ring import EXTRA_WORDS, Arrays, Ring
-from coterie.secagg.rounds import Task
-from coterie.secagg.seal import seal_masks
-from coterie.secagg.states import CLIENT_TAKING, Taking, following, refusal
-from coterie.secagg.terms import called_terms, check_terms
-from coterie.secagg.vectors import Vector
+from coterie.secagg.wire.states import CLIENT_TAKING, Taking, following, refusal
+from coterie.secagg.wire.terms import called_terms, check_terms
 
 
 class SealedClient:

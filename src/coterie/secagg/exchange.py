@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from coterie.errors import UsageError
-from coterie.secagg.charter import Charter, DeviceConfiguration, TrustServerForIdentities, VerifyMember
+from coterie.secagg.batch.charter import Charter, DeviceConfiguration, TrustServerForIdentities, VerifyMember
+from coterie.secagg.batch.founding import BatchFounder
+from coterie.secagg.batch.membership import Membership
 from coterie.secagg.client import SealedClient
-from coterie.secagg.founding import BatchFounder
-from coterie.secagg.keys import IdentityKey
-from coterie.secagg.membership import Membership
-from coterie.secagg.ring import Arrays
-from coterie.secagg.rounds import Client, RoundResult, ServerRound, Task
+from coterie.secagg.crypto.keys import IdentityKey
+from coterie.secagg.crypto.ring import Arrays
+from coterie.secagg.protocols.interface import Client, RoundResult, ServerRound, Task
 
 Loses = Callable[[str, int, str], bool]
 """Whether a message is lost: asked with the user, the phase (from 0), and "to" or "from" the user."""

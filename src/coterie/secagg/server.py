@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping
 
 from coterie.errors import UsageError
-from coterie.secagg.charter import Charter
-from coterie.secagg.messages import encode
-from coterie.secagg.open import INNER, OpenRound
-from coterie.secagg.pairwise.grouping import Group
-from coterie.secagg.pairwise.server import PairwiseRound
-from coterie.secagg.pairwise.setting import PAIRWISE, Setting
-from coterie.secagg.rounds import ServerRound
-from coterie.secagg.terms import Terms, round_call, unsealed_call
+from coterie.secagg.batch.charter import Charter
+from coterie.secagg.protocols.interface import ServerRound
+from coterie.secagg.protocols.open import INNER, OpenRound
+from coterie.secagg.protocols.pairwise.grouping import Group
+from coterie.secagg.protocols.pairwise.server import PairwiseRound
+from coterie.secagg.protocols.pairwise.setting import PAIRWISE, Setting
+from coterie.secagg.wire.messages import encode
+from coterie.secagg.wire.terms import Terms, round_call, unsealed_call
 
 
 def sealed_round(charters: Iterable[Charter], round_: int, terms: Terms, *, threads: int = 1) -> ServerRound:

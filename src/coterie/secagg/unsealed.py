@@ -3,16 +3,16 @@
 import numpy as np
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.charter import DeviceConfiguration, VerifyMember
-from coterie.secagg.keys import IdentityKey
-from coterie.secagg.messages import Data, PhaseMessage, UnsealedCall, decode_from_server, encode
-from coterie.secagg.pairwise.client import Participant, Party
-from coterie.secagg.pairwise.setting import PAIRWISE, Setting
-from coterie.secagg.ring import RING_32, Arrays
-from coterie.secagg.rounds import Task
-from coterie.secagg.states import CLIENT_UNSEALED, Taking, following, refusal
-from coterie.secagg.terms import called_terms, check_terms
+from coterie.secagg.batch.charter import DeviceConfiguration, VerifyMember
+from coterie.secagg.crypto.keys import IdentityKey
+from coterie.secagg.crypto.ring import RING_32, Arrays
+from coterie.secagg.protocols.interface import Task
+from coterie.secagg.protocols.pairwise.client import Participant, Party
+from coterie.secagg.protocols.pairwise.setting import PAIRWISE, Setting
 from coterie.secagg.vectors import Vector
+from coterie.secagg.wire.messages import Data, PhaseMessage, UnsealedCall, decode_from_server, encode
+from coterie.secagg.wire.states import CLIENT_UNSEALED, Taking, following, refusal
+from coterie.secagg.wire.terms import called_terms, check_terms
 
 LEAST_INCLUDED = 2
 """Users that an unsealed client wants in a sum: itself, and one more."""

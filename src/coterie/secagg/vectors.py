@@ -7,9 +7,9 @@ from operator import index
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.secagg.prg import Mask, mask_into
-from coterie.secagg.ring import Arrays, Floats, Layout, Ring, Words
-from coterie.secagg.terms import Terms
+from coterie.secagg.crypto.masking import Mask, mask_into
+from coterie.secagg.crypto.ring import Arrays, Floats, Layout, Ring, Words
+from coterie.secagg.wire.terms import Terms
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from coterie.selection.availability import (
     draw_dropout,
 )
 from coterie.selection.family import Family
-from coterie.selection.plan import (
+from coterie.selection.plans import (
     by_availability,
     by_co_availability,
     consecutive,

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
-from coterie.theory import check_probabilities, check_probability
 from coterie.values import AvailabilityLog, BoolArray, FloatArray, IntArray
 from coterie.values.arrays import frozen_integers
+from coterie.values.checks import check_probabilities, check_probability
 
 
 class AvailabilityModel(Protocol):

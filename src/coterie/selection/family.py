@@ -22,7 +22,7 @@ class Family:
     A row is a union of whole batches to which no further batch can be added without passing `per_round`. With
     batches of one size T these are the paper's rows: any K/T of the N/T batches. The paper's example:
 
-    >>> from coterie.selection.plan import consecutive
+    >>> from coterie.selection.plans import consecutive
     >>> family = Family(consecutive(users=8, privacy=2), per_round=4)
     >>> family.size
     6

@@ -4,7 +4,7 @@ import difflib
 import re
 
 from coterie.errors import UsageError
-from coterie.selection.plan import by_availability, consecutive
+from coterie.selection.plans import by_availability, consecutive
 from coterie.selection.selectors import (
     BatchSelector,
     BernoulliSelector,

@@ -9,9 +9,9 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.selection.family import Family
-from coterie.selection.plan import even_cuts
-from coterie.theory import check_count, check_parameters, check_probability
+from coterie.selection.plans import even_cuts
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
+from coterie.values.checks import check_count, check_parameters, check_probability
 
 NO_BATCHES: IntArray = np.zeros(0, dtype=np.int64)
 
@@ -136,7 +136,7 @@ class BatchSelector:
     larger ones are taken first. `spare` more batches are asked where they are available, so that enough are left
     when some are lost on the way.
 
-    >>> from coterie.selection.plan import consecutive
+    >>> from coterie.selection.plans import consecutive
     >>> selector = BatchSelector(consecutive(users=8, privacy=2), per_round=4)
     >>> available = np.array([True, True, True, False, True, True, True, True])
     >>> served = np.array([5, 5, 0, 0, 3, 3, 4, 4])

@@ -12,13 +12,6 @@ from coterie.theory.exposure import (
 )
 from coterie.theory.fairness import fairness_gap, participation_rates
 from coterie.theory.family import bernoulli_family_size, family_size, family_size_bound
-from coterie.theory.parameters import (
-    check_count,
-    check_divides,
-    check_parameters,
-    check_probabilities,
-    check_probability,
-)
 
 __all__ = [
     "Estimate",
@@ -30,11 +23,6 @@ __all__ = [
     "bernoulli_family_size",
     "cardinality",
     "cardinality_of_batches",
-    "check_count",
-    "check_divides",
-    "check_parameters",
-    "check_probabilities",
-    "check_probability",
     "convergence_bound",
     "expected_rounds_to_exposure",
     "fairness_gap",

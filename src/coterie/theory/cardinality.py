@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
-from coterie.theory.parameters import check_count, check_divides, check_probabilities, check_probability
 from coterie.values.arrays import FloatArray, IntArray
+from coterie.values.checks import check_count, check_divides, check_probabilities, check_probability
 
 _NEGLIGIBLE = 1e-300  # smaller probabilities count as zero: denormal numbers are slow
 _ALIKE = 16  # so many equal probabilities are worth a binomial of their own

@@ -6,8 +6,8 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.theory.cardinality import binomial
-from coterie.theory.parameters import check_count, check_divides, check_parameters
 from coterie.values.arrays import FloatArray
+from coterie.values.checks import check_count, check_divides, check_parameters
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
 from coterie.theory.cardinality import add, certain, poisson_binomial, upper
-from coterie.theory.parameters import check_count, check_probabilities
 from coterie.values.arrays import FloatArray, IntArray
+from coterie.values.checks import check_count, check_probabilities
 
 _EXACT = 1 << 23  # numbers kept twice: 128 MiB
 _GROUPS = 256

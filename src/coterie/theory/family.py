@@ -2,7 +2,7 @@
 
 from math import comb
 
-from coterie.theory.parameters import check_count, check_divides, check_parameters
+from coterie.values.checks import check_count, check_divides, check_parameters
 
 
 def family_size(users: int, per_round: int, privacy: int) -> int:

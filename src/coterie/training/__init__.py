@@ -1,20 +1,27 @@
 """Local learning: data, how it is spread over users, models, and the training of many clients at once."""
 
-from coterie.training.assignment import read_partition, write_partition
-from coterie.training.data import CIFAR10, CIFAR100, DATASETS, MNIST, MNIST_SMALL
-from coterie.training.dataset import Dataset, Examples
+from coterie.training.data.assignment import read_partition, write_partition
+from coterie.training.data.dataset import Dataset, Examples
+from coterie.training.data.federation import Federation, federated
+from coterie.training.data.known import CIFAR10, CIFAR100, DATASETS, MNIST, MNIST_SMALL
+from coterie.training.data.own import from_function, read_folder
+from coterie.training.data.partition import Partition
+from coterie.training.data.published import load
+from coterie.training.data.spread import (
+    dirichlet,
+    dirichlet_mixes,
+    dropout_by_label,
+    iid,
+    shards,
+    shards_and_shared,
+)
+from coterie.training.engine.local import Trainer
+from coterie.training.engine.numerics import Numerics
+from coterie.training.engine.trainers import make_trainer
+from coterie.training.engine.vector import flatten
 from coterie.training.evaluate import evaluate
-from coterie.training.federation import Federation, federated
-from coterie.training.local import Trainer
 from coterie.training.models import make_model
-from coterie.training.numerics import Numerics
-from coterie.training.own import from_function, read_folder
-from coterie.training.partition import Partition
-from coterie.training.published import load
 from coterie.training.settings import LocalTraining
-from coterie.training.spread import dirichlet, dirichlet_mixes, dropout_by_label, iid, shards, shards_and_shared
-from coterie.training.trainers import make_trainer
-from coterie.training.vector import flatten
 
 __all__ = [
     "CIFAR10",

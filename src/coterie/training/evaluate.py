@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coterie.theory import check_count
-from coterie.training.federation import Federation
-from coterie.training.vector import ParameterLayout, called
+from coterie.training.data.federation import Federation
+from coterie.training.engine.vector import ParameterLayout, called
+from coterie.values.checks import check_count
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from coterie.errors import UsageError
-from coterie.training.dropout import Draws, KeyedDropout
-from coterie.training.vector import ParameterLayout
+from coterie.training.engine.dropout import Draws, KeyedDropout
+from coterie.training.engine.vector import ParameterLayout
 
 
 def mnist_cnn(classes: int) -> nn.Sequential:

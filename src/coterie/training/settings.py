@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.theory import check_count
 from coterie.values import IntArray
+from coterie.values.checks import check_count
 
 Weighting = Literal["equal", "examples"]
 """A user's weight in the mean update: one, or the number of its examples."""

@@ -1,0 +1,1 @@
+"""The weak privacy level: elimination, proofs, search."""

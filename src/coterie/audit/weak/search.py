@@ -1,0 +1,311 @@
+"""The weak privacy level (remark weaker_T) of a log, as a bracket that can be narrowed at any time.
+
+The level is the least number of users in any non-zero combination of the learned sums. With users of equal
+columns merged into classes, that is the least weight of a non-zero vector in the row space of a small matrix.
+
+- A vector found is an upper bound, whatever found it: it is computed again over the integers.
+- Arithmetic modulo a prime p proves lower bounds, if the rank modulo p is the rank over the rationals: a
+  rational vector of the row space, scaled to integers without a common factor, is a vector modulo p with no
+  more entries. So if no vector modulo p is light, none is.
+"""
+
+import math
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.audit.weak.bases import disjoint_forms, lightest_pair
+from coterie.audit.weak.elimination import Echelon
+from coterie.audit.weak.exact import Expression, RowBasis
+from coterie.audit.weak.hitting import HittingSet
+from coterie.audit.weak.supports import DegenerateError, dependent_sets, null_rows
+from coterie.values import BoolArray, IntArray
+
+TimeLeft = Callable[[], float]
+"""Returns how many seconds may still be spent; nothing is begun when there are none."""
+
+_EXCHANGES = 64  # between two looks at the clock
+_ROUNDS_OF_EXCHANGES = 8  # before the costly searches
+_PROJECTIONS = 4  # tries to avoid a coincidence
+_CHEAP = 10**7  # comparisons: about a second
+_SMALL = 80  # classes: up to here the hitting set is tried before the costly projections
+
+
+class PrimeMisled(Exception):  # noqa: N818 - nobody's error
+    """Arithmetic modulo the prime said what is not so over the rationals; another prime is needed."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A vector of the row space: a combination of basis rows, and how many users it has."""
+
+    expression: Expression
+    weight: int
+
+
+class WeakSearch:
+    """Narrows the bracket low … high of the weak level for fixed rows.
+
+    `rows` are independent rows at the classes of sizes `sizes`, and `form` is their echelon form, whose rank is
+    the rank over the rationals of all learned sets. `low` and `word` always hold what is proven so far.
+
+    >>> rows = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]], dtype=np.uint8)
+    >>> form = Echelon(prime=2**31 - 1)
+    >>> for _ in range(4):
+    ...     form.add_column()
+    >>> all(form.add(np.flatnonzero(row)) for row in rows)
+    True
+    >>> search = WeakSearch(rows, form, np.array([1, 5, 1, 5]), np.random.default_rng(0))
+    >>> for _ in search.steps(left=lambda: 1.0):
+    ...     pass
+    >>> search.low, search.high, search.word.expression.numerators  # the first round minus the second one
+    (2, 2, (1, -1, 0))
+    """
+
+    def __init__(self, rows: NDArray[np.uint8], form: Echelon, sizes: IntArray, rng: np.random.Generator) -> None:
+        self._rows = rows
+        self._form = form.copy()
+        self._sizes = sizes.astype(np.int64)
+        self._rng = rng
+        self._alone = np.zeros(len(sizes), dtype=np.bool_)
+        self._alone[form.alone()] = True
+        self._others = np.flatnonzero(~self._alone)
+        self.word = self._sum_of_rows(int(np.argmin(rows @ self._sizes)))
+        self.low = int(self._sizes.min())
+        self._raise(self._others, entries=1)
+
+    @property
+    def high(self) -> int:
+        """The weight of the lightest vector found."""
+        return self.word.weight
+
+    @property
+    def exact(self) -> bool:
+        """Whether the bracket is closed."""
+        return self.low == self.high
+
+    def steps(self, left: TimeLeft) -> Iterator[None]:
+        """Narrow the bracket until it is closed or no time is left; yield after every piece of work."""
+        pieces = self._pieces(left)
+        while not self.exact and left() > 0 and next(pieces, True) is None:
+            yield
+
+    def sketch(self) -> None:
+        """Narrow the bracket by what is cheap and the same on every machine: no clock, no solver."""
+        pieces = self._cheap(lambda: math.inf)
+        while not self.exact and next(pieces, True) is None:
+            pass
+
+    def _pieces(self, left: TimeLeft) -> Iterator[None]:
+        costly = yield from self._cheap(left)
+        problem = HittingSet(self._form.copy(), self._sizes, self._others, self._rng)
+        if len(self._others) <= _SMALL:
+            yield from self._hitting(problem, left, lambda: problem.slow)
+        for _ in costly:
+            self._exchanges()
+            yield
+        yield from self._hitting(problem, left, lambda: False)
+
+    def _cheap(self, left: TimeLeft) -> Generator[None, None, Iterator[int]]:
+        """Do what is cheap; return the costly levels that follow."""
+        self._offer_alone()
+        yield
+        self._offer_differences()
+        yield
+        for _ in range(_ROUNDS_OF_EXCHANGES):
+            self._exchanges()
+            yield
+        costly = chain(self._disjoint_bases(left), self._projections(left))
+        for cost in costly:
+            if cost > _CHEAP:
+                return chain([cost], costly)
+            yield
+        return iter(())
+
+    # --- upper bounds ---------------------------------------------------------------------------------------
+
+    def _sum_of_rows(self, row: int, without: int | None = None) -> Word:
+        """Return a basis row as it is, or the difference of two."""
+        numerators = [0] * len(self._rows)
+        numerators[row], entries = 1, self._rows[row].astype(np.int64)
+        if without is not None:
+            numerators[without], entries = -1, entries - self._rows[without]
+        weight = int(self._sizes[entries != 0].sum())
+        return Word(Expression(tuple(numerators), 1), weight)
+
+    def _offer(self, form: Echelon, row: int) -> int:
+        """Compute a row of an echelon form exactly; keep it if it is the lightest. Return its weight."""
+        expression, entries = RowBasis(self._rows, form.pivots).unit(row)
+        weight = int(sum(size for size, entry in zip(self._sizes.tolist(), entries, strict=True) if entry))
+        if weight < self.word.weight:
+            self.word = Word(expression, weight)
+        return weight
+
+    def _offer_alone(self) -> None:
+        """A class that is alone in a row is a vector."""
+        alone = self._form.alone()
+        if len(alone) == 0:
+            return
+        lightest = alone[np.argmin(self._sizes[alone])]
+        if self._sizes[lightest] < self.high:
+            self._offer_support(self._marked(np.array([lightest])))
+
+    def _offer_differences(self) -> None:
+        """Look at the differences of two rounds: |a| + |b| - 2 |a ∩ b| users."""
+        rows = self._rows.astype(np.float64)
+        shared = (rows * self._sizes) @ rows.T
+        own = np.diag(shared)
+        weights = own[:, None] + own[None, :] - 2 * shared
+        np.fill_diagonal(weights, np.inf)
+        one, other = np.unravel_index(int(np.argmin(weights)), weights.shape)
+        if weights[one, other] < self.high:
+            self.word = self._sum_of_rows(int(one), without=int(other))
+
+    def _exchanges(self) -> None:
+        """Look at the rows of echelon forms under other orders of the columns (information-set decoding)."""
+        form = self._form
+        for _ in range(_EXCHANGES):
+            row = int(self._rng.integers(form.rank))
+            candidates = np.flatnonzero(form.dense[row])
+            if len(candidates) == 0:
+                continue
+            form.exchange(row, int(self._rng.choice(candidates)))
+            self._offer_lightest_row(form)
+
+    def _offer_lightest_row(self, form: Echelon) -> None:
+        weights = (form.dense != 0) @ self._sizes[form.free] + self._sizes[form.pivots]
+        lightest = int(np.argmin(weights))
+        if weights[lightest] < self.high and self._offer(form, lightest) > weights[lightest]:
+            raise PrimeMisled
+
+    # --- lower bounds ---------------------------------------------------------------------------------------
+
+    def _raise(self, classes: IntArray, entries: int) -> None:
+        """Raise the lower bound: a vector lighter than those found is alone or has more than `entries` entries.
+
+        `classes` hold a lightest of these. (A class that is alone is in no other vector of least support.)
+        """
+        smallest = np.sort(self._sizes[classes])[: entries + 1]
+        self._at_least(int(smallest.sum()) if len(smallest) > entries else self.high)
+
+    def _at_least(self, bound: int) -> None:
+        """Take in a lower bound for the vectors in which no class is alone."""
+        alone = int(self._sizes[self._alone].min(initial=self.high))
+        self.low = max(self.low, min(bound, alone, self.high))
+
+    def _disjoint_bases(self, left: TimeLeft) -> Iterator[int]:
+        """Look at the combinations of one row, then of two, in forms with disjoint pivots; yield what comes next.
+
+        That is the number of ratios that the next form compares.
+        """
+        forms = disjoint_forms(self._form, ~self._alone)
+        least = len(forms) * int(self._sizes[self._others].min(initial=self.high))
+        for form in forms:
+            self._offer_lightest_row(form)
+        self._at_least(2 * least)
+        for form in forms:
+            yield form.rank**2 * form.nullity // 2
+            found = lightest_pair(form, self._sizes, lambda: left() <= 0)
+            if left() <= 0:
+                return
+            if found is not None and found[0] < self.high:
+                self._offer_support(found[1])
+        self._at_least(3 * least)
+
+    def _projections(self, left: TimeLeft) -> Iterator[int]:
+        """Prove level by level that no few classes are dependent, or find those that are; yield what comes next.
+
+        That is the number of pairs of points that the next level compares.
+        """
+        kept = self._without_parallels()
+        if kept is None:
+            return
+        self._raise(kept, entries=2)
+        for entries in range(3, self._form.nullity + 1):
+            yield math.comb(len(kept), entries - 2) * len(kept)
+            if not self._level(kept, entries, left):
+                return
+            self._raise(kept, entries)
+
+    def _without_parallels(self) -> IntArray | None:
+        """Keep the lightest of classes whose null-space rows are parallel; offer the lightest two as a vector.
+
+        Two such classes make a vector of two entries, and in any other vector of least support one can stand
+        for the other.
+        """
+        others = self._others
+        for _ in range(_PROJECTIONS):
+            points = null_rows(self._form, 2, self._rng)[others]
+            try:
+                groups = [others[found] for found in dependent_sets(points, self._form.prime, lambda: False)]
+            except DegenerateError:
+                continue
+            if all(self._parallel(group) for group in groups):
+                break
+        else:
+            return None
+        dropped: list[IntArray] = []
+        for group in groups:
+            ordered = group[np.argsort(self._sizes[group], kind="stable")]
+            dropped.append(ordered[1:])
+            if self._sizes[ordered[:2]].sum() < self.high:
+                self._offer_support(self._marked(ordered[:2]))
+        return np.setdiff1d(others, np.concatenate(dropped)) if dropped else others
+
+    def _parallel(self, group: IntArray) -> bool:
+        """Say whether the null-space rows of the classes are multiples of one another."""
+        form = self._form
+        rows = np.zeros((len(group), form.nullity), dtype=np.int64)
+        place = {int(column): index for index, column in enumerate(form.free)}
+        row_of = {int(column): index for index, column in enumerate(form.pivots)}
+        for index, column in enumerate(group.tolist()):
+            if column in row_of:
+                rows[index] = -form.dense[row_of[column]] % form.prime
+            else:
+                rows[index, place[column]] = 1
+        axis = int(np.argmax(rows[0] != 0))
+        crossed = rows * rows[0, axis] % form.prime - rows[:, axis, None] * rows[0] % form.prime
+        return not crossed.any()
+
+    def _level(self, kept: IntArray, entries: int, left: TimeLeft) -> bool:
+        """Say whether it is proven that no vector has so many entries; offer the one that was found."""
+        for _ in range(_PROJECTIONS):
+            points = null_rows(self._form, entries, self._rng)[kept]
+            try:
+                for found in dependent_sets(points, self._form.prime, lambda: left() <= 0):
+                    if self._offer_support(self._marked(kept[found])):
+                        return False
+            except DegenerateError:
+                continue
+            return left() > 0
+        return False
+
+    def _marked(self, classes: IntArray) -> BoolArray:
+        marked = np.zeros(len(self._sizes), dtype=np.bool_)
+        marked[classes] = True
+        return marked
+
+    def _offer_support(self, support: BoolArray) -> bool:
+        """Offer the vector inside a set of classes, if there is one modulo the prime."""
+        form = self._form.copy()
+        row = form.leave(support)
+        if row is None:
+            return False
+        if self._offer(form, row) > self._sizes[support].sum():
+            raise PrimeMisled
+        return True
+
+    def _hitting(self, problem: HittingSet, left: TimeLeft, enough: Callable[[], bool]) -> Iterator[None]:
+        """Close the gap by the smallest set of classes that meets every basis."""
+        while len(self._others) and not enough():
+            chosen = problem.solve(left())
+            self._at_least(problem.bound)
+            if chosen is not None:
+                support = self._marked(chosen)
+                if not self._offer_support(support):
+                    problem.avoid(support)
+                self._at_least(problem.bound)
+            yield

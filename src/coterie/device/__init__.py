@@ -1,0 +1,5 @@
+"""WHAT a device remembers, durably: its identity, and one record per data scope."""
+
+from coterie.device.file import DeviceFile
+
+__all__ = ["DeviceFile"]

@@ -1,0 +1,376 @@
+"""What a device must never forget or replay: its identity and one record per data scope, in one SQLite file.
+
+The content is opaque bytes here; docs/protocol.md says what goes in. Chain keys and round counter are one record,
+moved on in one durable transaction before anything leaves the device (§3).
+"""
+
+import os
+import secrets
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from coterie.errors import UsageError
+from coterie.storage.files import reading, sync_folder, writing
+
+_APPLICATION = 0x436F7444  # "CotD", in the field that SQLite keeps for saying whose file it is
+_VERSION = 1
+
+_TABLES = (
+    # The checksum is over the identity and every record's scope and digest: a record that is deleted, doubled
+    # or put back to an older one does not fit it, however well it fits its own digest.
+    "CREATE TABLE device (identity BLOB NOT NULL, checksum BLOB NOT NULL)",
+    # No index, which could disagree with the table. The content is last, so that reading all digests does not
+    # read the pages it overflows to.
+    "CREATE TABLE record (scope BLOB NOT NULL, digest BLOB NOT NULL, content BLOB NOT NULL)",
+)
+
+# A rollback journal that is deleted to commit (SQLite's DELETE mode), not a write-ahead log: after a commit the
+# state is in one file, so that no copying or tidying up can part the last rounds from it. EXTRA syncs the folder
+# after the deletion, where FULL would let a power cut bring the journal back and so undo a commit. secure_delete
+# writes zeros over what a record leaves; temp_store keeps its pages out of temporary files, and cache_spill keeps
+# them in memory until all of the journal is written.
+_SETTINGS = """
+    PRAGMA synchronous = EXTRA;
+    PRAGMA fullfsync = ON;
+    PRAGMA secure_delete = ON;
+    PRAGMA temp_store = MEMORY;
+    PRAGMA cache_spill = OFF;
+    PRAGMA cell_size_check = ON;
+    PRAGMA trusted_schema = OFF;
+"""
+_PAGE = 16_384  # bytes; 6.7 MB are stored in 40 to 54 ms, against 60 ms with the usual 4096
+
+_LARGEST = 1 << 29  # bytes of content; SQLite ends at 10^9 for a row
+
+# SQLite's own waiting grows to 100 ms between two attempts, and would starve beside a busy process.
+_PAUSE = 0.001  # seconds
+
+# What to do about the refusals that people meet; anything else that SQLite cannot make sense of is damage.
+_REFUSALS = {
+    sqlite3.SQLITE_BUSY: "is in use: another process or thread, or an enclosing transaction, has held it for all "
+    "of {wait:g} seconds; let that end, then try again",
+    sqlite3.SQLITE_FULL: "cannot be written: the disk is full; make room, then try again",
+    sqlite3.SQLITE_READONLY: "cannot be written: it, its folder or the disk is read-only, or it was moved; permit "
+    "writing, then try again",
+    sqlite3.SQLITE_NOTADB: "is not a device's file, or its beginning is damaged; check the path",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened, or its journal beside it cannot ({error}); check the folder",
+    sqlite3.SQLITE_IOERR: "cannot be read or written: the system reports an error ({error}); check the disk and "
+    "the limits on files, then try again",
+}
+
+
+class Slot:
+    """The record of one scope inside a transaction: read `content`, assign the bytes that are to follow it."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: bytes | None) -> None:
+        self.content = content
+
+
+class DeviceFile:
+    """A device's memory in one file: `create` it once, `open` it at every start.
+
+    What holds: a transaction that was left is on the disk; a process or a machine that dies at any instant leaves
+    the record before or the record after, and the one after if the transaction was left; two transactions never
+    overlap, in whatever threads and processes; a file that is damaged, or that lost a record, is refused. A
+    committed record leaves nothing of the one before it in the file, or in a file beside it.
+
+    What does not hold: blocks that the file system took back (the journal's) and flash memory may keep old chain
+    keys until they are written over, so encrypt the disk; and an older copy of the whole file is not noticed.
+    **Exclude it from backups, and never copy it**: a restored or cloned device can be made to seal one round
+    twice, which reveals the difference of two of its own vectors. Keep it on a local disk (locks on network file
+    systems are unreliable), and let nothing else in the process open it (on POSIX that drops SQLite's locks).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with DeviceFile.create(Path(folder) / "device", identity=b"secret") as device:
+    ...         with device.transaction("photos") as slot:
+    ...             slot.content = b"round 1"
+    ...     with DeviceFile.open(Path(folder) / "device") as device:
+    ...         with device.transaction("photos") as slot:
+    ...             device.identity, slot.content
+    (b'secret', b'round 1')
+    """
+
+    def __init__(self, path: Path, identity: bytes, wait: float) -> None:
+        """Not for callers: `create` and `open` check what they give."""
+        self._path = path
+        self._identity: bytes | None = identity
+        self._wait = wait
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], identity: bytes) -> Self:
+        """Make the file of a new device, durably; `path` is whole from its first instant, or not there.
+
+        An existing file is refused. On POSIX nobody but its owner can open the new one, from its first byte on.
+        """
+        if not identity:
+            raise UsageError("the identity of a device must not be empty")
+        target = Path(os.path.realpath(path))
+        # Finished under a name that nobody knows, so that `path` is never half a file.
+        temporary = target.parent / f".coterie-{secrets.token_hex(8)}.tmp"
+        with writing(path):
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            try:
+                with _explained(target), closing(_connect(temporary)) as connection:
+                    _fill(connection, identity)
+                os.link(temporary, target)  # where a rename would replace, this refuses
+            except FileExistsError:
+                raise UsageError(
+                    f"{target} exists already, and a device's memory is never replaced; open it, or choose "
+                    f"another name"
+                ) from None
+            finally:
+                temporary.unlink()
+            sync_folder(target.parent)
+        return cls.open(target)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, wait: float = 5.0) -> Self:
+        """Open a device's file after checking all of it.
+
+        A file is refused that is missing, empty, not a device's, of another version, damaged, open to others,
+        under two names, or that cannot be written. `wait` is for how many seconds this and every transaction
+        waits for other processes and threads at most.
+        """
+        target = Path(os.path.realpath(path))
+        with closing(_begin(target, wait)) as connection, _explained(target):
+            if connection.execute("PRAGMA integrity_check(1)").fetchall() != [(b"ok",)]:
+                raise _damaged(target, "SQLite's integrity check fails")
+            memory = _Memory(connection, target)
+            for scope in memory.digests:
+                memory.read(scope)
+        return cls(target, memory.identity, wait)
+
+    @property
+    def identity(self) -> bytes:
+        """The secret that the file was created with."""
+        if self._identity is None:
+            raise UsageError(f"{self._path} was closed; open it again")
+        return self._identity
+
+    @contextmanager
+    def transaction(self, scope: str) -> Iterator[Slot]:
+        """Give the record of a data scope, None if there is none yet, and store what is assigned to it.
+
+        Leaving the block stores the new content durably, and only then goes on; an exception from the block
+        leaves the record as it was. Nothing else can read or write the file meanwhile. If storing itself fails,
+        that is raised, and the record is the one before; only after an error of the disk it can be the one
+        after.
+        """
+        identity, name, process = self.identity, _encoded(scope), os.getpid()
+        # A connection for every transaction: none is carried through a fork, or keeps a page that is stale.
+        # Closing it rolls back what was not committed.
+        with closing(_begin(self._path, self._wait)) as connection:
+            with _explained(self._path):
+                memory = _Memory(connection, self._path)
+                if memory.identity != identity:
+                    raise UsageError(f"{self._path} is another device's file now; open it again")
+                content = memory.read(name)
+            slot = Slot(content)
+            yield slot
+            if os.getpid() != process:
+                raise UsageError(f"{self._path}: a transaction must end in the process that began it")
+            following = slot.content
+            if following == content:
+                return
+            if not isinstance(following, bytes) or len(following) > _LARGEST:
+                what = f"{len(following)}" if isinstance(following, bytes) else type(following).__name__
+                raise UsageError(f"{self._path}: a record must be bytes, at most {_LARGEST} of them, not {what}")
+            with _explained(self._path):
+                memory.write(name, following)
+                connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Forget the identity and begin no more transactions; one that is under way can still end."""
+        self._identity = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Memory:
+    """What the file holds, read and written while one connection holds it alone."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        headers = connection.execute("SELECT identity, checksum FROM device").fetchall()
+        records = connection.execute("SELECT scope, digest FROM record").fetchall()
+        if not all(isinstance(field, bytes) for row in (*headers, *records) for field in row):
+            raise _damaged(path, "it holds a value of a wrong type")
+        if len(headers) != 1 or headers[0][1] != _checksum(headers[0][0], records):
+            raise _damaged(path, "its records are not those that were stored last")
+        self.identity: bytes = headers[0][0]
+        self.digests: dict[bytes, bytes] = dict(records)
+
+    def read(self, scope: bytes) -> bytes | None:
+        if scope not in self.digests:
+            return None
+        rows = self._connection.execute("SELECT content FROM record WHERE scope = ?", (scope,)).fetchall()
+        content = rows[0][0] if len(rows) == 1 else None
+        if not isinstance(content, bytes) or _sha256(b"record", scope, content) != self.digests[scope]:
+            raise _damaged(self._path, f"the record of {scope.decode()!r} is not the one that was stored")
+        return content
+
+    def write(self, scope: bytes, content: bytes) -> None:
+        digest = _sha256(b"record", scope, content)
+        statement = (
+            "UPDATE record SET digest = :digest, content = :content WHERE scope = :scope"
+            if scope in self.digests
+            else "INSERT INTO record VALUES (:scope, :digest, :content)"
+        )
+        self._change(statement, {"scope": scope, "digest": digest, "content": content})
+        self.digests[scope] = digest
+        checksum = _checksum(self.identity, list(self.digests.items()))
+        self._change("UPDATE device SET checksum = :checksum", {"checksum": checksum})
+
+    def _change(self, statement: str, values: dict[str, bytes]) -> None:
+        if self._connection.execute(statement, values).rowcount != 1:
+            raise _damaged(self._path, "a row cannot be found again")
+
+
+def _checksum(identity: bytes, records: list[tuple[bytes, bytes]]) -> bytes:
+    return _sha256(b"device", identity, *(field for record in sorted(records) for field in record))
+
+
+def _sha256(*fields: bytes) -> bytes:
+    """Return the SHA-256 of the fields, each after its length, so that no two lists of fields look alike."""
+    state = sha256()
+    for field in fields:
+        state.update(len(field).to_bytes(8, "little"))
+        state.update(field)
+    return state.digest()
+
+
+def _encoded(scope: str) -> bytes:
+    try:
+        return scope.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the scope {scope!r} is not valid text; change it") from None
+
+
+def _begin(path: Path, wait: float) -> sqlite3.Connection:
+    """Return a connection that holds the file alone, once it has proved to be a device's file."""
+    _check_file(path)
+    with _explained(path, wait):
+        connection = _connect(path)
+        try:
+            _lock(connection, wait)
+            _check_kind(connection, path)
+            # Another process may have been killed after deleting its journal and before syncing the folder: what
+            # it stored can be read, but a power cut could undo it. Nobody may act on it before it is durable.
+            with writing(path):
+                sync_folder(path.parent)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what can be seen from outside; opening and closing the file would drop SQLite's locks on it."""
+    with reading(path):
+        status = path.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{path} is a folder, a device or a pipe; give the path of a device's file")
+    if status.st_size == 0:
+        raise UsageError(f"{path} is empty, and a device's file never is; check the path")
+    if os.name == "posix" and mode & 0o077:
+        raise UsageError(
+            f"{path} holds secrets, and its mode {mode:04o} lets others at it; make sure that nobody copied it, "
+            f"then set its mode to 0600"
+        )
+    if status.st_nlink > 1:
+        # The journal goes by the file's name: by another name, a transaction that was cut off is not seen.
+        raise UsageError(f"{path} has {status.st_nlink} names (hard links); remove the others")
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
+        # SQLite would go on without the lock, and fail only when it stores.
+        raise UsageError(f"{path} cannot be written: it, its folder or the disk is read-only; permit writing")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None, check_same_thread=False
+    )
+    connection.text_factory = bytes  # a damaged text need not be UTF-8
+    return connection
+
+
+def _fill(connection: sqlite3.Connection, identity: bytes) -> None:
+    # A file that nobody knows yet needs no journal beside it.
+    connection.executescript(f"PRAGMA page_size = {_PAGE}; PRAGMA journal_mode = MEMORY; {_SETTINGS} BEGIN;")
+    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {_VERSION}")
+    for table in _TABLES:
+        connection.execute(table)
+    connection.execute("INSERT INTO device VALUES (?, ?)", (identity, _checksum(identity, [])))
+    connection.execute("COMMIT")
+
+
+def _lock(connection: sqlite3.Connection, wait: float) -> None:
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            # The settings read the file too, and can find it locked.
+            connection.executescript(f"{_SETTINGS} BEGIN EXCLUSIVE;")
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
+
+
+def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
+    if connection.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
+        raise UsageError(f"{path} is not a device's file; check the path")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != _VERSION:
+        raise UsageError(
+            f"{path} has the version {version}; this Coterie reads version {_VERSION}: use the one that wrote it"
+        )
+    if connection.execute("PRAGMA journal_mode").fetchone() != (b"delete",):
+        raise _damaged(path, "another program changed its journal mode")
+    tables = connection.execute("SELECT sql FROM sqlite_schema ORDER BY rowid").fetchall()
+    if tables != [(table.encode(),) for table in _TABLES]:
+        raise _damaged(path, "its tables are not those of a device")
+
+
+@contextmanager
+def _explained(path: Path, wait: float = 0) -> Iterator[None]:
+    """Turn what SQLite refuses into a UsageError that says what to do."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        refusal = _REFUSALS.get(_code(error))
+        if refusal is None:
+            # SQLite's own words can quote the file, which holds secrets.
+            raise _damaged(path, f"SQLite says {getattr(error, 'sqlite_errorname', 'SQLITE_CORRUPT')}") from None
+        raise UsageError(f"{path} {refusal.format(wait=wait, error=error)}") from error
+
+
+def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
+    """Return SQLite's primary result code; words of its own that are not UTF-8 can only come from damage."""
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF
+
+
+def _damaged(path: Path, what: str) -> UsageError:
+    return UsageError(
+        f"{path} is damaged: {what}; do not put an old copy in its place, which could seal a round twice: retire "
+        f"this device's batches, and create a new file"
+    )

@@ -1,0 +1,1 @@
+"""The one style of all pages."""

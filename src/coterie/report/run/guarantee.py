@@ -1,0 +1,192 @@
+"""What a run guarantees and what it does not, in plain words that depend on the run.
+
+The facts are those of docs/guarantee.md and docs/threat-model.md.
+"""
+
+from dataclasses import dataclass
+
+from coterie.report.page.blocks import Points, Tone
+from coterie.report.page.words import counted
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the words about a run depend on."""
+
+    users: int
+    rounds: int
+    learned: int
+    """Sums that the server learned."""
+    level: int | None
+    """The strong privacy level T of the log; None where nobody knows which sums were learned."""
+    demanded: int | None
+    """The level that was asked for; None for a scheme without batches."""
+    split: int
+    """Batches that some learned sum contains a part of."""
+    unfinished: int
+    """Rounds that a crash cut off."""
+    aggregation: str
+    """plain, open, secagg or secagg+."""
+    sealed: bool
+    batches: bool
+    """Whether users were chosen in whole batches."""
+
+
+def answer(facts: Facts) -> tuple[str, Tone]:
+    """Return the one sentence (or two) that a reader in a hurry takes along, and how it is meant."""
+    rounds = counted(facts.rounds, "round")
+    if facts.level is None:
+        broken = counted(facts.unfinished, "unsealed round was", "unsealed rounds were")
+        return f"How private this run is, nobody can say: {broken} cut off, with unknown sums learned.", "warning"
+    if not facts.learned:
+        return "No sum was learned in this run: nothing was given away, and nothing was trained.", "plain"
+    if facts.aggregation == "plain":
+        clear = "This run added updates in the clear, as a simulation may: the server saw each one."
+        return f"{clear} The sums of its {rounds} alone would have had privacy level {facts.level}.", "plain"
+    if facts.level == 1:
+        own = f"Combining the sums of {rounds}, the server can give some user a weight that no other user has."
+        return f"{own} The privacy level is 1, which protects nobody.", "warning"
+    fewer = f"it never isolates a sum over fewer than {facts.level} users"
+    kept = f"However the server combines the sums of all {rounds}, {fewer}."
+    if facts.demanded is not None and facts.level < facts.demanded:
+        return f"{kept} That is below the level of {facts.demanded} that was asked for.", "warning"
+    return kept, "plain" if facts.demanded is None else "good"
+
+
+def guaranteed(facts: Facts) -> Points:
+    """Return what holds, thanks to whom, and what the server saw."""
+    return Points(
+        (
+            ("The level", _level(facts)),
+            ("Who enforces it", _enforced(facts)),
+            ("What the server saw in a round", _seen(facts)),
+            ("When rounds are added", _more_rounds(facts)),
+        )
+    )
+
+
+def not_guaranteed(facts: Facts) -> Points:
+    """Return what nobody should read into the level."""
+    batch = "Who is in which batch, who" if facts.batches else "Who"
+    return Points(
+        (
+            ("What a sum reveals", _A_SUM),
+            ("Users who work with the server", _collusion(facts)),
+            ("Who took part", f"{batch} was available, who answered and when: the server sees that."),
+            ("The model", _THE_MODEL),
+            ("Honest updates", _POISONING) if facts.sealed else ("A server that deviates", _HONEST_SERVER),
+        )
+    )
+
+
+def assumptions(facts: Facts) -> tuple[str, ...]:
+    """Return what the statements of the page rest on."""
+    return (_ONE_MACHINE, _LOGGED, _REAL_MEMBERS, _DEVICES) if facts.sealed else (_ONE_MACHINE, _LOGGED)
+
+
+def _level(facts: Facts) -> str:
+    if facts.level is None:
+        broken = f"Unknown. {counted(facts.unfinished, 'round')} broke off without a seal."
+        return f"{broken} Which sums the server had by then is on no record, and any of them could split a group."
+    if not facts.learned:
+        return "Nothing was learned, so there is no sum over few users either."
+    if facts.level == 1:
+        text = _NO_GROUP
+    else:
+        text = (
+            f"T = {facts.level}. In every combination of the sums, users come in groups of at least {facts.level} "
+            "that carry one and the same weight. No arithmetic on the sums tells the users of such a group apart."
+        )
+    if facts.aggregation == "plain":
+        text += " That is about the sums alone; here the server had the single updates as well."
+    if facts.unfinished:
+        broken = counted(facts.unfinished, "round was", "rounds were")
+        text += (
+            f" {broken} cut off by a crash: every batch asked there counts as learned, which is the worst case."
+        )
+    return text
+
+
+def _enforced(facts: Facts) -> str:
+    if facts.sealed:
+        return _KEYS
+    if not facts.batches:
+        return _ONE_BY_ONE
+    if not facts.split:
+        return _HONESTY
+    split = counted(facts.split, "batch was", "batches were")
+    return f"{_HONESTY} That happened: {split} split. The level counts it."
+
+
+def _seen(facts: Facts) -> str:
+    who = "all complete batches of the cohort" if facts.sealed else "the users who stayed to the end"
+    seen = {
+        "plain": "Every single update: they were added without any cryptography.",
+        "open": "The sum of each complete batch by itself. Batches are not hidden in one another.",
+        "secagg": f"One sum, over {who} (SecAgg).",
+        "secagg+": f"One sum, over {who} (SecAgg+, where users share masks with some others only).",
+    }
+    return f"{seen[facts.aggregation]} Also who was asked, who answered, when, and who was lost."
+
+
+def _more_rounds(facts: Facts) -> str:
+    if facts.sealed:
+        return "The level stays, however many rounds follow: a batch takes part whole or not at all."
+    if facts.batches:
+        return "The level stays as long as every batch takes part whole. Once it has fallen it never rises again."
+    return "The level can only fall. It never rises again."
+
+
+def _collusion(facts: Facts) -> str:
+    text = "c users who hand over their updates, all in one group, leave T − c of it."
+    if facts.level is None or not facts.learned or facts.level == 1:
+        return text
+    left = facts.level - 1
+    return f"{text} Here one of them leaves {counted(left, 'user')}, and {left} of them leave one user alone."
+
+
+_NO_GROUP = (
+    "T = 1. Some combination of the sums gives at least one user a weight that no other user has. Whether it also "
+    "leaves a user alone is what `coterie audit` proves."
+)
+_KEYS = (
+    "The users' own keys. Each member of a batch adds masks that cancel only in the sum over the whole batch. A "
+    "server that asks for a part of a batch, shows its members different models, or loses a member on the way "
+    "gets noise."
+)
+_HONESTY = (
+    "The server's honesty. It chose whole batches, but without the seal nothing would have stopped it from "
+    "asking for a part of one, and a user lost after being chosen leaves a sum of the others."
+)
+_ONE_BY_ONE = (
+    "Nobody. Users were chosen one by one, so the sums of different rounds overlap, and their differences "
+    "single users out. With random selection every update is exposed after about as many rounds as there are "
+    "users."
+)
+_A_SUM = (
+    "T bounds which sums exist, not what a sum tells. If all users of a group have the same update, their mean "
+    "is everyone's; if one update is extreme, it shows. This is not differential privacy, which is "
+    "complementary."
+)
+_THE_MODEL = (
+    "The trained model may itself tell something about the data that it was trained on. And a server can "
+    "publish a model that is not the result."
+)
+_POISONING = "A user can send any vector, and nobody can look inside. A user can also make its own batch fail."
+_HONEST_SERVER = (
+    "All of this rests on a server that follows the rules. One that does not can learn more, unnoticed."
+)
+_ONE_MACHINE = (
+    "All users lived on one machine in this run. It shows what the server of a real federation would have "
+    "learned; it protects nobody from the owner of this machine."
+)
+_LOGGED = (
+    "The measures count the sums that the participation log names. A sum learned and not logged is not in them."
+)
+_REAL_MEMBERS = (
+    "A batch of T users is T different parties. In a deployment its check of identities must see to that."
+)
+_DEVICES = (
+    "A device seals a round once, and its record is neither copied nor put back. X25519, Ed25519, AES-256 and "
+    "SHA-256 hold what is believed of them."
+)

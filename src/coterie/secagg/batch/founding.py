@@ -1,0 +1,131 @@
+"""The server's side of forming a batch: collect keys, have the charter signed by all, hand it to all (§2)."""
+
+from collections.abc import Iterable
+
+from coterie.errors import PeerError, UsageError
+from coterie.secagg.batch.charter import LARGEST_BATCH, LARGEST_NAME, MODULUS, Charter, Member
+from coterie.secagg.crypto.keys import check_exchange_key, check_identity_key, verify_signature
+from coterie.secagg.protocols.interface import Outgoing
+from coterie.secagg.wire.messages import (
+    LARGEST_ROUND,
+    Accepted,
+    Draft,
+    Enrolment,
+    Founding,
+    Invitation,
+    Signed,
+    decode_from_client,
+    encode,
+)
+from coterie.secagg.wire.states import SERVER_FORMING, SERVER_FORMING_ENDS, Forming, following
+
+LARGEST_ANSWER = 4096
+"""Bytes that a client's answer has at most while a batch is being formed."""
+
+
+class BatchFounder:
+    """Forms one batch of the given users. `receive` returns what to send next, once everybody has answered.
+
+    `first` is the first round that the batch is to be called to: the server's next one, or a later one.
+    """
+
+    def __init__(
+        self, scope: str, privacy: int, users: Iterable[str], inner: str = "secagg+", first: int = 0
+    ) -> None:
+        self.users = tuple(users)
+        if inner not in MODULUS:
+            raise UsageError(f"there is no inner protocol {inner!r}; give one of {', '.join(MODULUS)}")
+        if len(set(self.users)) < max(privacy, 2):
+            raise UsageError(f"a batch of {len(set(self.users))} users cannot have the privacy level {privacy}")
+        if privacy < 1 or not 1 <= len(scope.encode()) <= LARGEST_NAME:
+            raise UsageError(f"privacy is {privacy} and the scope {scope!r}; give at least 1, and 1 to 64 bytes")
+        if len(self.users) > LARGEST_BATCH:
+            raise UsageError(
+                f"a batch of {len(self.users)} users is too large; at most {LARGEST_BATCH} are allowed"
+            )
+        if not 0 <= first <= LARGEST_ROUND:
+            raise UsageError(f"the first round is {first}; give one from 0 to {LARGEST_ROUND}")
+        self._scope, self._privacy, self._inner, self._first = scope, privacy, inner, first
+        self._states = dict.fromkeys(self.users, Forming.INVITED)
+        self._members: dict[str, Member] = {}
+        self._signatures: dict[str, bytes] = {}
+        self._charter: Charter | None = None
+
+    def invitations(self) -> Outgoing:
+        """Return the first messages."""
+        return dict.fromkeys(self.users, encode(Invitation(self._scope)))
+
+    @property
+    def charter(self) -> Charter | None:
+        """The charter, once all members have accepted it."""
+        done = all(state is Forming.DONE for state in self._states.values())
+        return self._charter if done else None
+
+    def receive(self, user: str, data: bytes) -> Outgoing:
+        """Take in a user's message; a violation raises PeerError and changes nothing."""
+        if user not in self._states:
+            raise PeerError(f"a message came from {user!r}, who is not to be in this batch")
+        message, _ = decode_from_client(data, largest=LARGEST_ANSWER)
+        state = following(SERVER_FORMING, self._states[user], message, user)
+        if message.scope != self._scope or message.user != user:
+            raise PeerError(f"{user} sent a message of {message.user!r} for the scope {message.scope!r}")
+        match message:
+            case Enrolment():
+                self._members[user] = self._new_member(message)
+            case Signed():
+                self._check_digest(user, message.charter)
+                verify_signature(
+                    self._members[user].identity, message.signature, "charter", self._drafted.encode(), who=user
+                )
+                self._signatures[user] = message.signature
+            case Accepted():
+                self._check_digest(user, message.charter)
+        self._states[user] = state
+        return self._go_on()
+
+    def _new_member(self, message: Enrolment) -> Member:
+        """Return the charter's line for an enrolment; refuse one with which nobody would sign."""
+        member = _member(message)
+        for other in self._members.values():
+            if member.identity == other.identity or member.seal == other.seal:
+                raise PeerError(f"{message.user} enrolled with a key of {other.user}")
+        return member
+
+    @property
+    def _drafted(self) -> Charter:
+        if self._charter is None:
+            raise PeerError("no charter has been drafted yet")
+        return self._charter
+
+    def _check_digest(self, user: str, digest: bytes) -> None:
+        if digest != self._drafted.digest:
+            raise PeerError(f"{user} speaks of another charter: {digest.hex()}, not {self._drafted.digest.hex()}")
+
+    def _go_on(self) -> Outgoing:
+        """Move all members on once the last of them has answered."""
+        states = set(self._states.values())
+        if states == {Forming.ENROLLED}:
+            members = tuple(sorted(self._members.values(), key=lambda member: member.user.encode()))
+            self._charter = Charter(
+                self._scope, self._privacy, MODULUS[self._inner], self._inner, members, self._first
+            )
+            self._move_on()
+            return dict.fromkeys(self.users, encode(Draft(self._charter.encode())))
+        if states == {Forming.SIGNED}:
+            self._move_on()
+            founding = Founding(self._drafted.encode(), dict(self._signatures))
+            return dict.fromkeys(self.users, encode(founding))
+        return {}
+
+    def _move_on(self) -> None:
+        self._states = {user: SERVER_FORMING_ENDS[state] for user, state in self._states.items()}
+
+
+def _member(message: Enrolment) -> Member:
+    """Return the charter's line for an enrolment; refuse keys that no member could accept."""
+    check_identity_key(message.identity, message.user)
+    check_exchange_key(message.seal, "seal", message.user)
+    try:
+        return Member(message.user, message.identity, message.seal, message.predecessor)
+    except UsageError as error:
+        raise PeerError(f"{message.user} enrolled with what no charter can hold: {error}") from None

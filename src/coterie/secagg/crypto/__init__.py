@@ -1,0 +1,1 @@
+"""Keys, rings, masks and shares: the arithmetic and the secrets, without messages."""

@@ -1,0 +1,228 @@
+"""One user's side of one pairwise round, from Advertise to Unmask (§5); bytes are decoded outside."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+
+from coterie.errors import PeerError
+from coterie.secagg.batch.charter import VerifyMember
+from coterie.secagg.crypto.keys import SIGNATURE_BYTES, IdentityKey, MaskKey, Seed, ShareKey, verify_signature
+from coterie.secagg.crypto.masking import Mask, add_masks
+from coterie.secagg.crypto.ring import EXTRA_WORDS, RING_32, Words
+from coterie.secagg.crypto.shamir import SHARE_BYTES, split
+from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES, locked, pair_mask, seed_digest, unlocked
+from coterie.secagg.protocols.pairwise.roster import Roster, check_positions, check_roster, least_of
+from coterie.secagg.protocols.pairwise.setting import Setting
+from coterie.secagg.wire.messages import (
+    Advertisement,
+    Agreement,
+    Delivery,
+    MaskedVector,
+    Opening,
+    PhaseMessage,
+    Proposal,
+    RosterCall,
+    Sharing,
+    Unmasking,
+    blank,
+    encode,
+    rewrite,
+)
+from coterie.secagg.wire.states import CLIENT_PHASES, Taking, following
+
+
+@dataclass(frozen=True)
+class Party:
+    """Who takes part in a round, and in which one: what stays the same from its first phase to its last."""
+
+    user: str
+    identity: IdentityKey
+    verify_member: VerifyMember
+    batch: Mapping[str, bytes]
+    """The identity keys of the user's own batch, which is in the sum as a whole or not at all."""
+    setting: Setting
+
+
+class Participant:
+    """A user in one round. Secrets are kept in memory only, each as long as it is needed: a restart ends it."""
+
+    def __init__(self, party: Party, threads: int) -> None:
+        self._party, self._setting, self._threads = party, party.setting, threads
+        self._head = (party.setting.scope, party.setting.context, party.user)
+        self.state, self._lock = Taking.ADVERTISED, Lock()
+        self._mask_key, self._share_key = MaskKey.generate(), ShareKey.generate()
+        self._seed = Seed.generate()
+        head = MaskedVector(*self._head, bytes(SIGNATURE_BYTES))
+        self._message, tail = blank(head, 4 * (party.setting.terms.dimension + EXTRA_WORDS))
+        self.words: Words = np.frombuffer(tail, dtype="<u4")
+        """Where the vector is to be written, with `self_mask` among its masks."""
+        keys = (self._mask_key.public, self._share_key.public)
+        signature = party.identity.sign("advertise", party.setting.context, party.user, *keys)
+        self.advertisement = Advertisement(*self._head, *keys, signature)
+
+    @property
+    def self_mask(self) -> Mask:
+        """The mask that is opened if the user is included."""
+        return Mask(self._seed, 1)
+
+    def take(self, message: PhaseMessage) -> bytes | memoryview | None:
+        """Return the answer to a message of this round; a violation raises PeerError and changes nothing.
+
+        One message at a time, whatever threads they come in: two proposals at once must not both be signed.
+        """
+        with self._lock:
+            return self._take(message)
+
+    def _take(self, message: PhaseMessage) -> bytes | memoryview | None:
+        state = following(CLIENT_PHASES, self.state, message, "the server")
+        if message.context != self._setting.context:
+            raise PeerError(
+                f"the server speaks of the round {message.context.hex()}; this device is in "
+                f"{self._setting.context.hex()}"
+            )
+        answer: bytes | memoryview | None
+        match message:
+            case RosterCall():
+                answer = self._share(message)
+            case Delivery():
+                answer = self._upload(message)
+            case Proposal():
+                answer = self._agree(message)
+            case Opening():
+                answer = self._unmask(message)
+        self.state = state
+        return answer
+
+    def _share(self, message: RosterCall) -> bytes:
+        """Phase 1: share the seed and the mask key among the holders."""
+        party = self._party
+        roster = Roster(self._setting.context, self._setting.inner, message.lines)
+        least, most = self._setting.terms.min_included, self._setting.terms.cohort
+        check_roster(roster, self.advertisement, party.batch, party.verify_member, least=least, most=most)
+        mine = roster.position[party.user]
+        holders = roster.graph.holders(mine)
+        ways = {
+            place: self._share_key.agree(roster.lines[place].share_key, who=roster.lines[place].user)
+            for place in holders
+            if place != mine
+        }
+        secrets = (self._seed.reveal(), self._mask_key.to_bytes())
+        points = [place + 1 for place in holders]
+        shares = split(secrets, least_of(len(holders)), points, Seed.generate()).astype("<u4")
+        pairs = {place: share.tobytes() for place, share in zip(holders, shares, strict=True)}
+        boxes = [
+            locked(roster, way, party.user, roster.lines[place].user, pairs[place]) for place, way in ways.items()
+        ]
+        digest = seed_digest(self._setting.context, party.user, self._seed.reveal())
+        self._roster, self._mine, self._ways = roster, mine, ways
+        self._held = {mine: pairs[mine]}
+        return encode(Sharing(*self._head, digest, b"".join(boxes)))
+
+    def _upload(self, message: Delivery) -> memoryview | None:
+        """Phase 2: mask the vector, unless the own batch is incomplete already: then only stay to help."""
+        party, roster = self._party, self._roster
+        sharers = message.sharers
+        check_positions(sharers, len(roster.lines), "sharers")
+        present = frozenset(sharers)
+        if self._mine not in present:
+            raise PeerError(f"the server's sharers do not have {party.user!r}, this device's user")
+        if len(sharers) < roster.threshold:
+            raise PeerError(
+                f"the server has {len(sharers)} sharers among {len(roster.lines)} users; {roster.threshold} are "
+                "needed"
+            )
+        held = self._opened_boxes(message, [place for place in self._ways if place in present])
+        own = {place for place, line in enumerate(roster.lines) if line.user in party.batch}
+        complete = len(own) == len(party.batch) and present.issuperset(own)
+        answer = None
+        if complete:
+            # Within the batch the seal's masks already do what these do: it is in the sum as a whole or not.
+            others = [roster.lines[place] for place in held if place not in own]
+            masks = [pair_mask(roster, party.user, self._mask_key, line) for line in others]
+            add_masks(self.words, masks, RING_32, threads=self._threads)
+            signature = party.identity.sign("upload", *roster.upload(sharers))
+            rewrite(self._message, MaskedVector(*self._head, signature))
+            answer = self._message.toreadonly()
+        self._held |= held
+        self._sharers, self._own, self._complete = sharers, frozenset(own) & present, complete
+        del self._message, self.words, self._ways, self._seed, self._mask_key, self._share_key
+        return answer
+
+    def _opened_boxes(self, message: Delivery, senders: list[int]) -> dict[int, bytes]:
+        if len(message.shares) != BOX_BYTES * len(senders):
+            raise PeerError(
+                f"the server delivered {len(message.shares)} bytes of shares; {len(senders)} sharers give "
+                f"{BOX_BYTES * len(senders)}"
+            )
+        roster, user = self._roster, self._party.user
+        return {
+            place: unlocked(
+                roster,
+                self._ways[place],
+                roster.lines[place].user,
+                user,
+                message.shares[BOX_BYTES * number : BOX_BYTES * (number + 1)],
+            )
+            for number, place in enumerate(senders)
+        }
+
+    def _agree(self, message: Proposal) -> bytes:
+        """Phase 3: sign one division of the sharers, if it is one that this user can accept."""
+        party, roster = self._party, self._roster
+        for name, positions in (("included users", message.included), ("excluded users", message.excluded)):
+            check_positions(positions, len(roster.lines), name)
+        included, excluded = frozenset(message.included), frozenset(message.excluded)
+        if included & excluded:
+            raise PeerError(f"the server both includes and excludes {self._name(min(included & excluded))}")
+        if included | excluded != frozenset(self._sharers):
+            odd = min((included | excluded) ^ frozenset(self._sharers))
+            raise PeerError(f"the server's lists are not the sharers: they differ in {self._name(odd)}")
+        if self._own & included and not (self._complete and self._own <= included):
+            raise PeerError(f"the server includes a part of the batch of {party.user!r}, not the whole")
+        least = self._setting.terms.min_included
+        if len(included) < least:
+            raise PeerError(f"the server includes {len(included)} users; at least {least} are needed")
+        self._statement = roster.agreement(self._sharers, message.included, message.excluded)
+        self._included = included
+        signature = party.identity.sign("agree", *self._statement)
+        return encode(Agreement(*self._head, signature))
+
+    def _unmask(self, message: Opening) -> bytes:
+        """Phase 4: if enough have signed these lists, give seed shares of the included, key shares of others.
+
+        An included user must have masked its vector for the sharers of the agreement: shown fewer of them, it has
+        no mask in common with those left out, and its batch would lie open in a sum with none but them. A signer
+        of the agreement has said so by that; of the others the signatures under their uploads do.
+        """
+        roster, signers = self._roster, message.signers
+        check_positions(signers, len(roster.lines), "signers")
+        if len(signers) < roster.threshold:
+            raise PeerError(
+                f"the server has {len(signers)} users under the agreement; {roster.threshold} are needed"
+            )
+        silent = sorted(self._included.difference(signers))
+        if len(message.signatures) != len(signers) + len(silent):
+            raise PeerError(
+                f"the server has {len(message.signatures)} signatures of {len(signers)} users under the agreement "
+                f"and {len(silent)} under their uploads"
+            )
+        agreed, uploaded = message.signatures[: len(signers)], message.signatures[len(signers) :]
+        for place, signature in zip(signers, agreed, strict=True):
+            self._verify(place, signature, "agree", self._statement)
+        for place, signature in zip(silent, uploaded, strict=True):
+            if place in self._held:
+                self._verify(place, signature, "upload", roster.upload(self._sharers))
+        shares = [
+            pair[:SHARE_BYTES] if place in self._included else pair[SHARE_BYTES:]
+            for place, pair in sorted(self._held.items())
+        ]
+        return encode(Unmasking(*self._head, b"".join(shares)))
+
+    def _verify(self, place: int, signature: bytes, purpose: str, signed: tuple[bytes, ...]) -> None:
+        line = self._roster.lines[place]
+        verify_signature(line.identity, signature, purpose, *signed, who=line.user)
+
+    def _name(self, place: int) -> str:
+        return repr(self._roster.lines[place].user)

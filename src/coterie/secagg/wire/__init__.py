@@ -1,0 +1,1 @@
+"""What travels: messages, their legal order, and the terms of a round."""

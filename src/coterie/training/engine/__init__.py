@@ -1,0 +1,1 @@
+"""Local training: many clients stacked, or one by one."""

@@ -1,0 +1,216 @@
+"""Pages in a real browser: drawn, quiet, offline, readable in both schemes and at both ends of widths."""
+
+import json
+from html import unescape
+
+import pytest
+
+from coterie.report.page.html import write_page
+from coterie.report.run.page import run_page
+from support.browser import until, visit
+from support.runs import simulated
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(2)</script>",
+    '<a href="javascript:alert(3)">ana</a>',
+    "<b>bea</b>",
+    "%{x}{{ 7 * 7 }}",
+    "n" * 5000,
+)
+RUNS = {
+    "sealed": {"names": [*HOSTILE, *(f"user-{number}" for number in range(len(HOSTILE), 120))]},
+    "random": {"privacy": None, "sealed": False, "aggregation": "secagg", "rounds": 140},
+    "large": {"users": 3000, "per_round": 150, "rounds": 700, "privacy": 10, "aggregation": "open"},
+}
+
+DRAWN = """[...document.querySelectorAll('.canvas')].map((canvas) => {
+  const box = canvas.querySelector('.main-svg').getBoundingClientRect();
+  const marks = canvas.querySelectorAll('.scatterlayer path.js-line, .barlayer path, .heatmaplayer image').length;
+  return box.width > 100 && box.height > 100 && box.width <= canvas.clientWidth + 1 && marks > 0;
+})"""
+
+# Every visible piece of text whose contrast with what lies behind it is below 4.5 (WCAG's formula).
+FAINT = """(() => {
+  const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const luminance = (colour) => rgba(colour).slice(0, 3)
+    .map((part) => part / 255).map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if (rgba(colour)[3] === 255) return colour;
+    }
+    throw new Error('no ground');
+  };
+  const seen = [...document.querySelectorAll('body *')].filter((element) => element.checkVisibility()
+    && !['SCRIPT', 'STYLE', 'NOSCRIPT'].includes(element.tagName)
+    && [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()));
+  const faint = seen.filter((element) => {
+    const style = getComputedStyle(element);
+    const ink = luminance(element instanceof SVGElement ? style.fill : style.color);
+    const ground = luminance(behind(element));
+    return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05) < 4.5;
+  });
+  return [seen.length, faint.map((element) => element.textContent.slice(0, 40))];
+})()"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The report of each run, as a file."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name, options in RUNS.items():
+        run = simulated(**options)
+        html = run_page(run.record, run.log, run.plan, run.health, ("A note.",), sealed=run.sealed)
+        write_page(html, folder / f"{name}.html")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [
+        *(("sealed", width, scheme) for width in (390, 1400) for scheme in ("light", "dark")),
+        ("random", 390, "dark"),
+        ("large", 1400, "light"),
+    ],
+)
+def test_a_page_is_drawn_quietly_and_fits(chromium, pages, name, width, scheme):
+    """Every plot is drawn inside its box; no sideways scrolling, complaint or request; all text can be read."""
+    file = pages / f"{name}.html"
+    with visit(chromium, file, width, scheme) as visited:
+        page = visited.page
+        drawn = page.evaluate(DRAWN)
+        assert len(drawn) >= 6
+        assert all(drawn)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        seen, faint = page.evaluate(FAINT)
+        assert seen > 100
+        assert faint == []
+        assert visited.requests == [file.as_uri()]
+        assert visited.complaints == []
+
+
+def test_markup_in_names_is_only_text(chromium, pages):
+    """Hostile names stand in the page and in a plot's labels letter by letter, and make no element."""
+    with visit(chromium, pages / "sealed.html") as visited:
+        page = visited.page
+        page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+        text = page.locator("main").inner_text()
+        assert "<b>bea</b>" in text
+        assert page.locator("main img, main b, main a").count() == 0
+        picture = page.locator(".canvas:has(.heatmaplayer image)")
+        picture.scroll_into_view_if_needed()
+        rows = picture.evaluate("(canvas) => canvas.data[0].y")
+        box = picture.locator(".heatmaplayer image").bounding_box()
+        for name in HOSTILE[:4]:
+            (row,) = [row for row, text in enumerate(rows) if unescape(text).startswith(name)]
+            page.mouse.move(box["x"] + 9, box["y"] + (row + 0.5) * box["height"] / len(rows))
+            until(
+                page, f"document.querySelector('.hoverlayer .hovertext')?.textContent.includes({json.dumps(name)})"
+            )
+            assert picture.locator(".hoverlayer a, .hoverlayer img").count() == 0
+        assert visited.complaints == []
+
+
+def test_the_policy_stops_what_a_hostile_page_would_do(chromium, pages):
+    """An inline script that is not the page's own does not run, and nothing can be fetched."""
+    with visit(chromium, pages / "sealed.html") as visited:
+        visited.page.evaluate("""() => {
+          const script = document.createElement('script');
+          script.textContent = 'window.ran = true';
+          document.body.append(script);
+          const picture = document.createElement('img');
+          picture.src = 'https://example.invalid/x.png';
+          document.body.append(picture);
+        }""")
+        visited.page.wait_for_timeout(200)
+        assert visited.page.evaluate("window.ran") is None
+        assert len([text for text in visited.complaints if "Content Security Policy" in text]) == 2
+        assert visited.refused == {"https://example.invalid/x.png": "csp"}
+
+
+LINE = "getComputedStyle(document.querySelector('.canvas path.js-line')).stroke"
+
+
+def colours(page):
+    """The ground's colour and that of the first curve."""
+    return page.evaluate(f"[getComputedStyle(document.body).backgroundColor, {LINE}]")
+
+
+@pytest.mark.parametrize(("scheme", "other"), [("light", "dark"), ("dark", "light")])
+def test_the_button_and_the_system_change_the_colours_of_page_and_plots(chromium, pages, scheme, other):
+    """The button gives exactly the colours that the system's other scheme gives, and back."""
+    with visit(chromium, pages / "sealed.html", scheme=scheme) as visited:
+        page, button = visited.page, visited.page.locator("#scheme")
+        before = colours(page)
+        page.emulate_media(color_scheme=other)
+        until(page, f"{LINE} !== '{before[1]}'")
+        after = colours(page)
+        page.emulate_media(color_scheme=scheme)
+        until(page, f"{LINE} === '{before[1]}'")
+        assert before[0] != after[0]
+        assert button.inner_text() == f"{other.capitalize()} colours"
+        button.click()
+        assert colours(page) == after
+        button.click()
+        assert colours(page) == before
+
+
+def test_a_page_can_be_used_with_the_keyboard(chromium, pages):
+    """Tab leads to the skip link, then to links, the button, tables and folded parts, which Enter unfolds."""
+    with visit(chromium, pages / "sealed.html") as visited:
+        page = visited.page
+        reached = []
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("document.activeElement.className || document.activeElement.tagName"))
+            if reached[-1] == "SUMMARY":
+                break
+        assert reached[0] == "skip"
+        assert {"A", "BUTTON", "table", "SUMMARY"} <= set(reached)
+        page.keyboard.press("Enter")
+        assert page.locator("details[open]").count() == 1
+
+
+def test_a_page_on_paper_is_light_and_unfolded_and_afterwards_as_before(chromium, pages):
+    """Printing from the dark scheme draws plots in light colours at the sheet's width, and leaves no trace."""
+    with visit(chromium, pages / "sealed.html", scheme="light") as visited:
+        light = colours(visited.page)[1]
+    with visit(chromium, pages / "sealed.html", scheme="dark") as visited:
+        page = visited.page
+        dark = colours(page)
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert colours(page)[1] == light
+        assert page.locator("details:not([open])").count() == 0
+        drawn = (
+            "(canvas) => ['width', 'height'].map((side) => +canvas.querySelector('.main-svg').getAttribute(side))"
+        )
+        for canvas in page.locator(".canvas").all():
+            assert canvas.evaluate(drawn) == [620, canvas.evaluate("(canvas) => canvas.clientHeight")]
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert colours(page) == dark
+        assert page.locator("details[open]").count() == 0
+        assert page.pdf().startswith(b"%PDF")
+        assert visited.complaints == []
+
+
+def test_without_scripts_every_plot_is_told_in_words(chromium, pages):
+    """With scripts off, the sentence under each plot and a notice are there."""
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((pages / "sealed.html").as_uri())
+    captions = page.locator("figcaption").all_inner_texts()
+    assert len(captions) >= 6
+    assert all(any(letter.isdigit() for letter in caption) for caption in captions)
+    assert page.locator(".notice").is_visible()
+    assert page.locator("#scheme").is_hidden()
+    context.close()

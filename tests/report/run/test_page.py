@@ -1,0 +1,163 @@
+"""The report of a run says what its record and its log say."""
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from coterie import UsageError
+from coterie.audit import measure, strong_level
+from coterie.experiment.record import Record, RecordFile
+from coterie.report.figures import run_measures, training_curve
+from coterie.report.run.health import BatchHealth, health_blocks
+from coterie.report.run.page import record_digest, run_facts, run_page
+from coterie.selection import consecutive
+from coterie.values import LogBuilder
+from support.runs import simulated
+
+
+def page_of(run, notes=()):
+    """The page of a simulated run."""
+    return run_page(run.record, run.log, run.plan, run.health, notes, sealed=run.sealed)
+
+
+def figures_of(html):
+    """The plotly figures in a page."""
+    return [
+        json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)
+    ]
+
+
+def test_the_digest_is_that_of_the_records_file(tmp_path):
+    """The foot's SHA-256 is what `sha256sum` says of the file."""
+    record = simulated(rounds=5).record
+    file = RecordFile(tmp_path / "rounds.jsonl")
+    file.start({name: value for name, value in record.head.items() if name != "format"})
+    for row in record.rows:
+        file.add(row)
+    assert record_digest(record) == hashlib.sha256((tmp_path / "rounds.jsonl").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [simulated(), simulated(sealed=False, lost=0.05), simulated(privacy=None, sealed=False, rounds=140)],
+    ids=["sealed", "unsealed", "random"],
+)
+def test_the_facts_are_judged_by_the_log(run):
+    """The level is the log's; a batch counts as split if and only if its users' columns differ."""
+    facts = run_facts(run.record, run.log, run.plan, sealed=run.sealed)
+    assert facts.level == strong_level(run.log)
+    columns = run.log.to_dense().T
+    batches = [] if run.plan is None else [run.plan.batch(batch) for batch in range(len(run.plan))]
+    assert facts.split == sum(len({columns[user].tobytes() for user in batch}) > 1 for batch in batches)
+    assert (facts.learned, facts.unfinished) == (len(run.log.set_rounds), 0)
+
+
+def test_a_round_of_the_log_without_a_row_was_cut_off():
+    """Sealed, the level stands; unsealed, it is unknown, and the page prints no level."""
+    sealed = simulated(unfinished=(3, 9))
+    facts = run_facts(sealed.record, sealed.log, sealed.plan, sealed=True)
+    assert (facts.unfinished, facts.level) == (2, strong_level(sealed.log))
+    assert "2 cut off by a crash" in page_of(sealed)
+    unsealed = simulated(unfinished=(3,), sealed=False)
+    assert run_facts(unsealed.record, unsealed.log, unsealed.plan, sealed=False).level is None
+    assert ">unknown<" in page_of(unsealed)
+    assert "the true level may be lower" in page_of(unsealed)
+    assert "the true level may be lower" not in page_of(sealed)
+
+
+def test_the_curves_are_the_records_rows():
+    """Each measure is drawn with the values that the audit gives for the log, T from the first sum on."""
+    run = simulated()
+    measures = measure(run.log)
+    *_, level, gap, cardinality, picture, _ = figures_of(page_of(run))
+    learned = [row.round for row in run.record.rows if row.included]
+    assert level["data"][0]["x"][0] == learned[0]
+    assert level["data"][0]["y"] == measures.strong[learned[0] :].tolist()
+    assert gap["data"][0]["y"] == pytest.approx(measures.fairness_gap.tolist(), rel=1e-5)
+    assert cardinality["data"][0]["y"] == pytest.approx(measures.cardinality.tolist(), rel=1e-5)
+    assert np.array(picture["data"][0]["z"]).sum() == len(run.log.members)
+
+
+def test_plotly_knows_every_property_of_the_figures():
+    """Plotly's own schema accepts each figure, once colours by name are colours."""
+    from plotly.graph_objects import Figure
+
+    runs = [simulated(), simulated(privacy=None, sealed=False), simulated(users=300, per_round=60, rounds=310)]
+    for figure in (figure for run in runs for figure in figures_of(page_of(run))):
+        text = re.sub(r"var\(--\w+\)", "#123456", json.dumps(figure))
+        Figure(json.loads(text))
+
+
+def test_a_long_run_keeps_its_page_small():
+    """Thousands of users and rounds add less than two megabytes to the page."""
+    small, large = simulated(), simulated(users=4000, per_round=200, rounds=1500, privacy=10)
+    assert len(page_of(large)) - len(page_of(small)) < 2_000_000
+
+
+def test_notes_and_next_steps_are_told():
+    """What the caller notes stands in the page as text; the two commands are named."""
+    html = page_of(simulated(rounds=4), ("Resumed <once>.",))
+    assert "Resumed &lt;once&gt;." in html
+    assert "coterie audit RUN" in html
+    assert "coterie ledger verify RUN" in html
+
+
+def test_a_run_that_has_not_begun_has_a_page():
+    """No rounds, no measurements: the page says so."""
+    run = simulated(rounds=1)
+    html = run_page(Record(run.record.head, ()), LogBuilder(120).build(), run.plan, None, sealed=True)
+    assert "No sum was learned" in html
+    assert "Neither accuracy nor loss was measured" in html
+
+
+def test_rounds_without_a_measurement_are_left_out_of_the_curves():
+    """Accuracy is drawn at the rounds in which it was measured."""
+    accuracy = figures_of(page_of(simulated(rounds=20, evaluate=5)))[0]
+    assert accuracy["data"][0]["x"] == [4, 9, 14, 19]
+
+
+def test_a_plan_of_another_run_is_refused():
+    """A plan for more users than the log has is named as such."""
+    run = simulated(rounds=2)
+    with pytest.raises(UsageError, match="not of one run"):
+        run_page(run.record, run.log, consecutive(240, 6), None, sealed=True)
+
+
+def test_batch_health_that_cannot_be_is_refused():
+    """Counts must be of one length, no more than asked, and of the plan's batches."""
+    two = np.array([2, 2])
+    with pytest.raises(UsageError, match="2, 1 and 2 batches"):
+        BatchHealth(two, two[:1], two)
+    with pytest.raises(UsageError, match="batch 1 completed and lost more"):
+        BatchHealth(two, np.array([1, 2]), np.array([1, 1]))
+    with pytest.raises(UsageError, match="the plan has 3"):
+        health_blocks(BatchHealth(two, two, two - 2), consecutive(6, 2))
+
+
+def test_the_worst_batches_are_those_lost_most_often():
+    """The table begins with the largest share of lost rounds, and counts add up to the words above it."""
+    run = simulated(lost=0.05)
+    words, plots, worst, _ = health_blocks(run.health, run.plan)
+    shares = [row[3] / row[1] for row in worst.rows]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == max(run.health.lost / np.maximum(run.health.asked, 1))
+    assert f"{run.health.lost.sum()} times it lost" in words.paragraphs[0]
+    parts = {trace["name"]: trace["y"] for trace in plots.plots[0].figure["data"]}
+    assert sum(parts["lost on the way"]) == run.health.lost.sum()
+    assert sum(parts["completed"]) == run.health.completed.sum()
+
+
+@pytest.mark.parametrize("draw", [training_curve, run_measures])
+def test_the_pictures_of_a_run_are_the_same_from_the_same_rows(draw, tmp_path):
+    """The same rows give the same SVG; other rows give another; PNG works too."""
+    rows = simulated(rounds=12, evaluate=3).record.rows
+    changed = (*rows[:-1], replace(rows[-1], accuracy=0.5, cardinality=9.0))
+    for name, drawn in (("a.svg", rows), ("b.svg", rows), ("c.svg", changed), ("d.png", rows)):
+        draw(drawn, tmp_path / name)
+    first, second, third = ((tmp_path / name).read_bytes() for name in ("a.svg", "b.svg", "c.svg"))
+    assert first == second != third
+    assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")

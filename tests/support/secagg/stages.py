@@ -1,0 +1,283 @@
+"""Both machines at every stage of a batch's life, with good messages of every kind to try on them."""
+# ruff: noqa: SLF001 - what must not change is what a machine keeps to itself
+
+import copy
+
+import numpy as np
+
+from coterie.secagg import (
+    BatchFounder,
+    IdentityKey,
+    OpenRound,
+    SealedClient,
+    TrustServerForIdentities,
+    UnsealedClient,
+    found_batch,
+    sealed_round,
+    simulated_client,
+    unsealed_round,
+)
+from coterie.secagg.wire.messages import (
+    Accepted,
+    Advertisement,
+    Agreement,
+    Delivery,
+    Draft,
+    Enrolment,
+    Founding,
+    Invitation,
+    MaskedVector,
+    Opening,
+    Proposal,
+    RosterCall,
+    RoundCall,
+    SealedVector,
+    Sharing,
+    Signed,
+    Unmasking,
+    UnsealedCall,
+)
+from support.secagg.batches import SCOPE, configuration, terms
+from support.secagg.servers import UPDATE, Enrolling, call, frozen, packed
+
+JOINING = ((Invitation, Enrolment), (Draft, Signed), (Founding, Accepted))
+"""What a client is sent on its way into a batch, and its answers."""
+PHASES = ((RosterCall, Sharing), (Delivery, MaskedVector), (Proposal, Agreement), (Opening, Unmasking))
+"""The same in the phases of a pairwise round, after the call and the advertisement."""
+SERVER_KINDS = (*(sent for sent, _ in JOINING), RoundCall, UnsealedCall, *(sent for sent, _ in PHASES))
+CLIENT_KINDS = (
+    *(answer for _, answer in JOINING), SealedVector, Advertisement, *(answer for _, answer in PHASES),
+)  # fmt: skip
+
+
+class Stage:
+    """A machine at one moment, and a message of each kind: the one to expect then, if that kind is expected."""
+
+    def __init__(self, machine, good, sender=None):
+        self.machine, self.good, self.sender = machine, good, sender
+        self._first = [(part, _saved(part)) for part in self._parts()]
+        self._buffers = [(part, bytes(part._message)) for part in self._parts() if hasattr(part, "_message")]
+
+    def __repr__(self):
+        return f"{type(self.machine).__name__} {' '.join(state.value for state in self.states())}"
+
+    def _parts(self):
+        """All objects that change."""
+        parts = [self.machine, *getattr(self.machine, "_rounds", {}).values()]
+        return [*parts, self.machine.membership.store] if isinstance(self.machine, SealedClient) else parts
+
+    def feed(self, data):
+        """Give the machine a message."""
+        return self.machine.receive(data) if self.sender is None else self.machine.receive(self.sender, data)
+
+    def remembered(self):
+        """All that the machine remembers, as values that compare."""
+        return [frozen({name: value for name, value in vars(part).items() if name != "_rounds"})
+                for part in self._parts()]  # fmt: skip
+
+    @property
+    def records(self):
+        """The device's records."""
+        return dict(self.machine.membership.store.records)
+
+    def restore(self):
+        """Take the machine back to this moment."""
+        for part, saved in self._first:
+            vars(part).clear()
+            vars(part).update({name: _copied(value) for name, value in saved.items()})
+        for part, content in self._buffers:
+            part._message[:] = content
+
+    def states(self):
+        """Where the machine stands in the tables of states.py."""
+        if isinstance(self.machine, SealedClient):
+            with self.machine.membership.record(SCOPE) as record:
+                return record.joining, self.machine._state(record, SCOPE)
+        if isinstance(self.machine, UnsealedClient):
+            return (self.machine._state(SCOPE),)
+        return (self.machine._states[self.sender],)
+
+
+def _saved(part):
+    return {name: _copied(value) for name, value in vars(part).items()}
+
+
+def _copied(value):
+    """A copy of what a machine changes in place; its buffer is kept, and its content put back."""
+    if isinstance(value, dict):
+        return {key: held.copy() if isinstance(held, np.ndarray) else held for key, held in value.items()}
+    if isinstance(value, np.ndarray) and value.base is None:
+        return value.copy()
+    return copy.copy(value) if isinstance(value, set | list) else value
+
+
+class Life:
+    """The life of a batch of three: founded, founded anew, sealed, founded once more; kept at every step."""
+
+    def __init__(self):
+        self.clients = {user: simulated_client(user, configuration()) for user in ("ana", "bob", "cas")}
+        self.devices, self.founders, self.rounds = [], [], []
+        self.participants, self.pairings, self.loners = [], [], []
+        first = self._found(None)
+        self._call(call(first), first)
+        second = self._found(call(first))
+        self._restart()
+        self._seal(second)
+        again = call(second, round_=1)
+        self._call(again, second)
+        self._found(again)
+        self._pairwise()
+        self._unsealed()
+        anything = {kind: data for stage in self.stages for kind, data in stage.good.items()}
+        for stage in self.stages:
+            stage.good = {**anything, **stage.good}
+
+    @property
+    def stages(self):
+        """All stages."""
+        machines = (self.devices, self.founders, self.rounds, self.participants, self.pairings, self.loners)
+        return [stage for stages in machines for stage in stages]
+
+    def messages(self):
+        """All different good messages."""
+        return sorted({data for stage in self.stages for data in stage.good.values()})
+
+    def _restart(self):
+        """Forget the open call, as a client does that is started anew."""
+        self.clients["ana"]._tasks.clear()
+
+    def _device(self, good):
+        """Keep ana's client, without its open call and with it."""
+        ana = self.clients["ana"]
+        self.devices.append(Stage(ana, good))
+        if ana._tasks:
+            tasks = dict(ana._tasks)
+            self._restart()
+            self.devices.append(Stage(ana, good))
+            ana._tasks.update(tasks)
+
+    def _call(self, data, charter):
+        """Call ana to a round."""
+        good = {**self.devices[-1].good, RoundCall: data}
+        self._device(good)
+        self.clients["ana"].receive(data)
+        self._device(good)
+        assert self.clients["ana"]._tasks[SCOPE].charter == charter.digest
+
+    def _found(self, in_force):
+        """Let all found a batch; `in_force` is a call under the charter before."""
+        founder = BatchFounder(SCOPE, 3, self.clients, inner="open", first=len(self.rounds) and 1)
+        to_ana, from_bob, from_cas = {}, {}, {}
+        if in_force is not None:
+            to_ana[RoundCall] = in_force
+        if self.rounds:
+            from_bob[SealedVector] = self.rounds[-1].good[SealedVector]
+        outgoing = founder.invitations()
+        for sent, answered in JOINING:
+            self.founders.append(Stage(founder, from_bob, "bob"))
+            to_ana[sent] = outgoing["ana"]
+            self._device(to_ana)
+            answers = {user: client.receive(outgoing[user]) for user, client in self.clients.items()}
+            from_bob[answered], from_cas[answered] = answers["bob"], answers["cas"]
+            founder.receive("ana", answers["ana"])
+            founder.receive("bob", answers["bob"])
+            self.founders += [Stage(founder, from_bob, "bob"), Stage(founder, from_cas, "cas")]
+            outgoing = founder.receive("cas", answers["cas"])
+        return founder.charter
+
+    def _seal(self, charter):
+        """Let all seal round 0; beside their batch is one modulo the prime."""
+        prime = Enrolling().charter(inner="lightsecagg", modulus=2**31 - 1)
+        server = OpenRound([charter, prime], 0, terms())
+        sealed = {
+            user: bytes(client.seal(client.receive(call(charter)), UPDATE, rng=np.random.default_rng(0)))
+            for user, client in self.clients.items()
+        }
+        from_bob = {**self.founders[-1].good, SealedVector: sealed["bob"]}
+        words = np.arange(len(UPDATE) + 3, dtype="<u4").tobytes()
+        head = SealedVector(SCOPE, prime.digest, 0, "me", terms().digest)
+        from_me = {**from_bob, SealedVector: packed(head, words)}
+        for user in ("ana", "bob"):
+            self.rounds += [Stage(server, from_bob, "bob"), Stage(server, from_me, "me")]
+            server.receive(user, sealed[user])
+        server.receive("me", from_me[SealedVector])
+        self.rounds += [Stage(server, from_me, "me"), Stage(server, from_bob, "bob")]
+        server.advance()
+        self.rounds.insert(0, Stage(server, {**from_bob, SealedVector: sealed["cas"]}, "cas"))
+
+    def _pairwise(self):
+        """Three batches of two in a round of SecAgg: fay advertises and is lost, so eve only helps."""
+        users = ("ana", "bob", "cas", "dan", "eve", "fay")
+        clients = {user: simulated_client(user, configuration()) for user in users}
+        self.pairs = clients
+        charters = [
+            found_batch(SCOPE, 2, [clients[user] for user in users[start : start + 2]], inner="secagg")
+            for start in (0, 2, 4)
+        ]
+        server = sealed_round(charters, 0, terms(cohort=6, min_included=4))
+        later = sealed_round(charters, 1, terms(cohort=6, min_included=4)).start()["ana"]
+        from_user = {user: {} for user in users}
+        outgoing = server.start()
+        for phase, (sent, answered) in enumerate(((RoundCall, Advertisement), *PHASES)):
+            self._participant(clients, {RoundCall: later, sent: outgoing["ana"]}, forming=phase > 0)
+            for user, data in outgoing.items():
+                answer = clients[user].receive(data)
+                if phase == 0:
+                    if user == "ana":
+                        self._participant(clients, {RoundCall: data}, forming=False)
+                    answer = clients[user].seal(answer, UPDATE, rng=np.random.default_rng(0))
+                if answer is not None:
+                    from_user[user][answered] = bytes(answer)
+            seen = [user for user in ("bob", "eve", "fay") if user in outgoing]
+            self.pairings += [Stage(server, dict(from_user[user]), user) for user in seen]
+            for user in outgoing:
+                if answered in from_user[user] and (user, phase) != ("fay", 1):
+                    server.receive(user, from_user[user][answered])
+            self.pairings += [Stage(server, dict(from_user[user]), user) for user in seen]
+            outgoing = server.advance()
+        self.pairings += [Stage(server, dict(from_user[user]), user) for user in ("bob", "fay")]
+
+    def _participant(self, clients, good, *, forming):
+        """Keep ana in a round, also while a next batch is being formed, and go on as before."""
+        mates = {user: clients[user] for user in ("ana", "bob")}
+        before = [Stage(client, good) for client in mates.values()]
+        self.participants.append(before[0])
+        if not forming:
+            return
+        founder = BatchFounder(SCOPE, 2, mates, inner="secagg", first=1)
+        outgoing = founder.invitations()
+        forming = dict(good)
+        for sent, _ in JOINING[:2]:
+            forming[sent] = outgoing["ana"]
+            answers = {user: client.receive(outgoing[user]) for user, client in mates.items()}
+            self.participants.append(Stage(clients["ana"], forming))
+            for user, answer in answers.items():
+                outgoing = founder.receive(user, answer)
+            forming[Draft if sent is Invitation else Founding] = outgoing["ana"]
+        for stage in before:
+            stage.restore()
+
+    def _unsealed(self):
+        """Three users in a round without a seal; ana is kept at every phase."""
+        keys = {user: IdentityKey.generate() for user in ("ana", "bob", "cas")}
+        clients = {
+            user: UnsealedClient(user, key, configuration(), TrustServerForIdentities())
+            for user, key in keys.items()
+        }
+        identities = {user: key.public for user, key in keys.items()}
+        server = unsealed_round("secagg", SCOPE, identities, 0, terms(cohort=3, min_included=2))
+        later = unsealed_round("secagg", SCOPE, identities, 1, terms(cohort=3, min_included=2)).start()["ana"]
+        outgoing = server.start()
+        for phase, (sent, _) in enumerate(((UnsealedCall, Advertisement), *PHASES)):
+            good = {UnsealedCall: later, sent: outgoing["ana"]}
+            self.loners.append(Stage(clients["ana"], good))
+            answers = {user: clients[user].receive(data) for user, data in outgoing.items()}
+            if phase == 0:
+                self.loners.append(Stage(clients["ana"], good))
+                answers = {
+                    user: clients[user].seal(task, UPDATE, rng=np.random.default_rng(0))
+                    for user, task in answers.items()
+                }
+            for user, answer in answers.items():
+                server.receive(user, bytes(answer))
+            outgoing = server.advance()

@@ -1,0 +1,220 @@
+"""Clients trained together end where each would have ended alone."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from coterie import UsageError
+from coterie.training.engine.convolution import convolve
+from coterie.training.engine.dropout import client_keys
+from coterie.training.engine.minibatches import timetable
+from coterie.training.engine.one_by_one import OneByOne
+from coterie.training.engine.stack import LayerStack, MappedStack, stack_of
+from coterie.training.engine.stacked import Stacked
+from coterie.training.engine.steps import Steps
+from coterie.training.engine.trainers import make_trainer
+from coterie.training.engine.vector import ParameterLayout, flatten
+from coterie.training.models import make_model, prepared
+from coterie.training.settings import LocalTraining
+from support.training.clients import OwnModel, federation_of, small_network
+
+MODELS = {"layers": small_network, "vmap": OwnModel}
+
+local_settings = st.builds(
+    LocalTraining,
+    epochs=st.integers(1, 2),
+    minibatch=st.integers(1, 6),
+    learning_rate=st.sampled_from([0.01, 0.1]),
+    schedule=st.sampled_from([(), ((1, 0.5), (3, 0.5))]),
+    momentum=st.sampled_from([0.0, 0.6]),
+    weight_decay=st.sampled_from([0.0, 0.05]),
+    shuffled=st.booleans(),
+    dropout=st.booleans(),
+    weighting=st.sampled_from(["equal", "examples"]),
+)
+
+
+def assert_close(first, second, parameters):
+    """Updates agree to float32 rounding, their own and that of the parameters that they are differences of."""
+    assert float((first - second).norm()) <= 2e-5 * float(second.norm()) + 1e-6 * float(parameters.norm())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=25, deadline=None)
+@given(local=local_settings, chunk=st.integers(1, 4), round_=st.integers(0, 4), data=st.data())
+def test_stacked_clients_end_where_they_would_alone(name, local, chunk, round_, data):
+    """For every option, any amounts of data and any chunks: the updates and losses of the twin."""
+    sizes = data.draw(st.lists(st.integers(1, 14), min_size=2, max_size=4))
+    users = data.draw(st.permutations(range(len(sizes))))[: data.draw(st.integers(1, len(sizes)))]
+    federation, model = federation_of(sizes), MODELS[name]()
+    parameters = flatten(model)
+    alone = OneByOne(model, federation, local, seed=7)
+    stacked = Stacked(model, federation, local, cohort=3, seed=7, chunk=chunk)
+    expected = alone.updates(parameters, users, round_)
+    together = stacked.updates(parameters, users, round_)
+    assert_close(together.vectors, expected.vectors, parameters)
+    assert together.losses == pytest.approx(expected.losses, rel=1e-4)
+    assert together.weights.tolist() == [sizes[u] if local.weighting == "examples" else 1 for u in users]
+    shares = torch.tensor(together.weights / together.weights.sum(), dtype=torch.float32)
+    for trainer in (alone, stacked):
+        mean = trainer.mean(parameters, users, round_)
+        assert_close(mean.vector, shares @ expected.vectors, parameters)
+        assert mean.losses == pytest.approx(expected.losses, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mnist-cnn", "lenet", "vgg-11", "small-cnn"])
+def test_the_experiments_models_are_stacked_by_layers(name):
+    """Each of them is computed by the stacked layers, and their outputs are the module's own."""
+    model = prepared(make_model(name, 10, 1))
+    shape = torch.Size((1, 28, 28) if name.endswith("cnn") else (3, 32, 32))
+    layout = ParameterLayout.of(model)
+    stack = stack_of(model, shape, layout)
+    assert isinstance(stack, LayerStack)
+    model.eval()
+    images = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0))
+    vectors = torch.stack([flatten(model), flatten(make_model(name, 10, 2))])
+    with torch.no_grad():
+        outputs = stack.outputs(stack.packed(vectors), images, torch.zeros(2, dtype=torch.int64))
+        assert torch.allclose(outputs[0], model(images[0]), atol=1e-4)
+    assert torch.equal(stack.unpacked(stack.packed(vectors)), vectors)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    size=st.tuples(st.integers(4, 9), st.integers(4, 9)),
+    channels=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+)
+def test_convolutions_and_their_gradients_are_torchs(kernel, stride, padding, size, channels):
+    """For every geometry, outputs and both gradients are those of torch's own conv2d in double precision."""
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randn(2, 3, channels[0], *size, generator=draw, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(
+        2, channels[1], channels[0], *kernel, generator=draw, dtype=torch.float64, requires_grad=True
+    )
+    packed = weights.permute(0, 1, 3, 4, 2).flatten(2)
+    ours = convolve(images.permute(0, 1, 3, 4, 2), packed, kernel, stride, padding).permute(0, 1, 4, 2, 3)
+    theirs = torch.stack([
+        functional.conv2d(image, weight, stride=stride, padding=padding)
+        for image, weight in zip(images, weights, strict=True)
+    ])  # fmt: skip
+    slope = torch.randn(theirs.shape, generator=draw, dtype=torch.float64)
+    assert torch.allclose(ours, theirs)
+    for mine, other in zip(
+        torch.autograd.grad(ours, (images, weights), slope),
+        torch.autograd.grad(theirs, (images, weights), slope),
+        strict=True,
+    ):
+        assert torch.allclose(mine, other)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(128, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3, padding_mode="circular", padding=1), nn.Flatten(), nn.Linear(128, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(4, ceil_mode=True), nn.Flatten(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Linear(8, 8), nn.Flatten(), nn.Linear(64, 3)),
+    ],
+)
+def test_layers_that_have_no_stacked_form_go_through_vmap(model):
+    """A sequence with one layer or option that the stacked layers do not know is trained as right as any."""
+    federation = federation_of([5, 3])
+    local = LocalTraining(minibatch=2)
+    trainer = Stacked(model, federation, local, cohort=2)
+    assert isinstance(trainer.stack, MappedStack)
+    parameters = flatten(model)
+    expected = OneByOne(model, federation, local).updates(parameters, [0, 1], 0)
+    assert_close(trainer.updates(parameters, [0, 1], 0).vectors, expected.vectors, parameters)
+
+
+def test_a_layer_with_a_hook_and_shared_layers_go_through_vmap():
+    """What a hook does, and parameters that two layers share, count as in the module itself."""
+    hooked = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    hooked[1].register_forward_hook(lambda module, given, output: output * 2)
+    same = nn.Linear(64, 64)
+    shared = nn.Sequential(nn.Flatten(), same, nn.ReLU(), same, nn.Linear(64, 3))
+    federation, local = federation_of([5, 3]), LocalTraining(minibatch=2, learning_rate=0.02)
+    for model in (hooked, shared):
+        parameters = flatten(model)
+        trainer = Stacked(model, federation, local, cohort=2)
+        assert isinstance(trainer.stack, MappedStack)
+        expected = OneByOne(model, federation, local).updates(parameters, [0, 1], 0)
+        assert_close(trainer.updates(parameters, [0, 1], 0).vectors, expected.vectors, parameters)
+
+
+def test_a_model_with_randomness_of_its_own_cannot_be_stacked():
+    """Random numbers that are drawn in the model's code are refused, with what to do instead."""
+
+    class Noisy(nn.Linear):
+        def forward(self, images):
+            return super().forward(functional.dropout(images.flatten(1)))
+
+    trainer = Stacked(Noisy(64, 3), federation_of([4, 4]), LocalTraining(), cohort=2)
+    with pytest.raises(UsageError, match=r"torch\.nn\.Dropout"):
+        trainer.mean(flatten(trainer.model), [0, 1], 0)
+
+
+def test_only_stacked_layers_are_compiled():
+    """Where compiled kernels are asked for, a model that goes through vmap is refused at once."""
+    with pytest.raises(UsageError, match="train this model without"):
+        Stacked(OwnModel(), federation_of([4, 4]), LocalTraining(), cohort=2, compiled=True)
+
+
+def test_a_step_beyond_the_round_begins_anew():
+    """Captures take steps ahead of time: more than a round has do no harm, since every round is loaded anew."""
+    federation, model = federation_of([3, 2]), small_network()
+    trainer = Stacked(model, federation, LocalTraining(), cohort=2)
+    steps = Steps(trainer.stack, federation, trainer.settings, like=flatten(model), clients=2, most=1)
+    for _ in range(4):
+        steps.advance()
+    table = timetable(federation, trainer.settings, np.array([0, 1]), 0, 0)
+    steps.load(flatten(model), table, client_keys(0, 0, np.array([0, 1])), trainer.settings.rate(0))
+    steps.advance()
+    vectors, _ = steps.results(flatten(model), 2)
+    assert torch.equal(vectors, trainer.updates(flatten(model), [0, 1], 0).vectors)
+
+
+def test_memory_bounds_the_chunk(monkeypatch):
+    """The cohort is trained in equal parts that fit; a chunk that is given holds."""
+    monkeypatch.setattr("coterie.training.engine.stacked._BYTES_ON_CPU", 16 * 7 * 195)
+    federation, model = federation_of([2] * 3), nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    assert ParameterLayout.of(model).dimension == 195
+    assert [Stacked(model, federation, LocalTraining(), cohort=k).chunk for k in (1, 7, 8, 12, 15)] == [
+        1,
+        7,
+        4,
+        6,
+        5,
+    ]
+    assert Stacked(model, federation, LocalTraining(), cohort=12, chunk=2).chunk == 2
+
+
+def test_on_a_cpu_convolutions_are_trained_one_by_one():
+    """The written rule: convolutions one by one, everything else stacked."""
+    federation = federation_of([2, 2])
+    assert isinstance(make_trainer(small_network(), federation, LocalTraining(), cohort=2), OneByOne)
+    assert isinstance(make_trainer(OwnModel(), federation, LocalTraining(), cohort=2), Stacked)
+
+
+def test_equal_runs_give_equal_bits():
+    """The same seed and chunks: the same bits, stacked; one by one even in other company."""
+    federation, model = federation_of([9, 4, 6]), small_network()
+    local = LocalTraining(minibatch=4, shuffled=True, momentum=0.3)
+    parameters = flatten(model)
+    for make in (OneByOne, lambda *given, seed: Stacked(*given, cohort=3, seed=seed)):
+        first, again = (make(model, federation, local, seed=5).updates(parameters, [0, 1, 2], 3) for _ in range(2))
+        other = make(model, federation, local, seed=6).updates(parameters, [0, 1, 2], 3)
+        assert torch.equal(first.vectors, again.vectors)
+        assert np.array_equal(first.losses, again.losses)
+        assert not torch.equal(first.vectors, other.vectors)
+    alone = OneByOne(model, federation, local, seed=5)
+    company = alone.updates(parameters, [2, 0], 3).vectors[1]
+    assert torch.equal(alone.updates(parameters, [0], 3).vectors[0], company)
