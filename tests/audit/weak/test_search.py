@@ -8,7 +8,8 @@ from flint import fmpz_mat
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from coterie import ParticipationLog
-from coterie.audit import Audit, bases, hitting, weak
+from coterie.audit import Audit
+from coterie.audit.weak import bases, hitting, search
 from coterie.audit.weak.elimination import Echelon, random_primes
 from support.audit import rational
 from support.audit.hard_logs import dense, doubling_chain, planted, random_selection
@@ -117,9 +118,9 @@ def test_each_way_to_a_lower_bound_is_right_alone(alone, prime, monkeypatch):
     """Disjoint bases, projections and hitting sets never pass the truth, without vectors that others found."""
     for other in METHODS:
         if other != alone:
-            monkeypatch.setattr(weak.WeakSearch, other, lambda *_: iter(()))
+            monkeypatch.setattr(search.WeakSearch, other, lambda *_: iter(()))
     for other in HELP:
-        monkeypatch.setattr(weak.WeakSearch, other, lambda *_: None)
+        monkeypatch.setattr(search.WeakSearch, other, lambda *_: None)
     rng, closed = np.random.default_rng(0), 0
     for _ in range(120):
         users = rng.integers(5, 11)
@@ -139,9 +140,9 @@ def test_each_way_to_a_lower_bound_is_right_alone(alone, prime, monkeypatch):
 def test_a_vector_of_three_pivots_is_not_passed_over(monkeypatch):
     """Rounds 0XY, 1X and 2Y: 0 - 1 - 2 is lighter than any combination of two, which prove no more than 3."""
     for other in ("_projections", "_hitting"):
-        monkeypatch.setattr(weak.WeakSearch, other, lambda *_: iter(()))
+        monkeypatch.setattr(search.WeakSearch, other, lambda *_: iter(()))
     for other in HELP:
-        monkeypatch.setattr(weak.WeakSearch, other, lambda *_: None)
+        monkeypatch.setattr(search.WeakSearch, other, lambda *_: None)
     rows = np.array([[1, 0, 0, 1, 1], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1]], dtype=np.uint8)
     form = Echelon(101)
     for _ in range(5):
@@ -150,10 +151,10 @@ def test_a_vector_of_three_pivots_is_not_passed_over(monkeypatch):
         form.add(np.flatnonzero(row))
     form.leave(np.array([False, False, False, True, True]))
     assert sorted(form.pivots.tolist()) == [0, 1, 2]
-    search = weak.WeakSearch(rows, form, np.array([1, 1, 1, 5, 5]), np.random.default_rng(0))
-    for _ in search.steps(lambda: 60.0):
+    found = search.WeakSearch(rows, form, np.array([1, 1, 1, 5, 5]), np.random.default_rng(0))
+    for _ in found.steps(lambda: 60.0):
         pass
-    assert search.low == 3 < search.high
+    assert found.low == 3 < found.high
 
 
 def test_weights_count():
@@ -174,8 +175,8 @@ def test_a_bound_that_the_solver_cannot_finish_is_still_a_bound(monkeypatch):
     truth = bracket(log)
     assert truth.exact
     monkeypatch.setattr(hitting, "_LONGEST", 1e-3)
-    monkeypatch.setattr(weak.WeakSearch, "_projections", lambda *_: iter(()))
-    monkeypatch.setattr(weak.WeakSearch, "_disjoint_bases", lambda *_: iter(()))
+    monkeypatch.setattr(search.WeakSearch, "_projections", lambda *_: iter(()))
+    monkeypatch.setattr(search.WeakSearch, "_disjoint_bases", lambda *_: iter(()))
     found = steps(log, 40)
     assert found.low <= truth.low <= truth.high <= found.high
 
