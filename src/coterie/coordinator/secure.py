@@ -10,6 +10,7 @@ from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.ledger import Ledger
 from coterie.secagg import (
     BatchFounder,
+    BatchRules,
     Charter,
     Outgoing,
     RoundResult,
@@ -18,8 +19,7 @@ from coterie.secagg import (
     sealed_round,
     unsealed_round,
 )
-from coterie.secagg.protocols.open import INNER as OPEN
-from coterie.secagg.wire.messages import Data
+from coterie.secagg.wire.framing import Data
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
 
 
@@ -41,7 +41,7 @@ class Transport(Protocol):
         ...
 
 
-def found_batches(ledger: Ledger, transport: Transport, scope: str, inner: str = "secagg+") -> dict[int, str]:
+def found_batches(ledger: Ledger, transport: Transport, rules: BatchRules) -> dict[int, str]:
     """Form the plan's batches that have no charter yet, all at once; return those that failed, and why.
 
     A batch that failed can be tried again at any time; until then its users are not asked. Its rounds begin with
@@ -49,9 +49,7 @@ def found_batches(ledger: Ledger, transport: Transport, scope: str, inner: str =
     """
     plan, names = _plan(ledger), ledger.names
     founders = {
-        batch: BatchFounder(
-            scope, plan.privacy, [names[user] for user in plan.batch(batch)], inner, first=ledger.next_round
-        )
+        batch: BatchFounder(rules, [names[user] for user in plan.batch(batch)], first=ledger.next_round)
         for batch in range(len(plan))
         if batch not in ledger.charters
     }
@@ -108,22 +106,15 @@ class SealedAggregation:
         server = sealed_round(charters.values(), round_, self._terms)
         result, silent, refused, reason = collect(server, self._transport, round_)
         if result is None:
-            return Gathered(self._shown(charters, silent), None, {}, silent, refused, reason)
+            return Gathered(self._exposed(cohort, server), None, {}, silent, refused, reason)
         lost = {batch: result.lost[c.digest] for batch, c in charters.items() if c.digest in result.lost}
         learned, mean = _opened(self._ledger, cohort, result)
         return Gathered(learned, mean, lost, silent, refused)
 
-    def _shown(self, charters: dict[int, Charter], silent: tuple[frozenset[str], ...]) -> tuple[IntArray, ...]:
-        """Return the sets that lay open to the server in a round without a result.
-
-        With `open` the sum of a batch is there once its last vector has come, also where too few batches have one.
-        """
-        missing = frozenset[str]().union(*silent)
-        return tuple(
-            np.sort(_plan(self._ledger).batch(batch))
-            for batch, charter in charters.items()
-            if charter.inner == OPEN and missing.isdisjoint(member.user for member in charter.members)
-        )
+    def _exposed(self, cohort: Cohort, server: ServerRound) -> tuple[IntArray, ...]:
+        """Return the sets that lay open to the server in a round without a result."""
+        number = {self._ledger.names[user]: user for user in cohort.users.tolist()}
+        return tuple(np.array(sorted(number[user] for user in users)) for users in server.exposure().learned)
 
 
 class Collected(NamedTuple):
@@ -144,10 +135,9 @@ class UnsealedAggregation:
 
     sealed = False
 
-    def __init__(self, ledger: Ledger, transport: Transport, terms: Terms, scope: str, inner: str) -> None:
-        self._ledger, self._transport, self._terms = ledger, transport, terms
-        self._scope, self._inner = scope, inner
-        self.name, self.terms = f"unsealed {inner}", terms.digest
+    def __init__(self, ledger: Ledger, transport: Transport, terms: Terms, rules: BatchRules) -> None:
+        self._ledger, self._transport, self._terms, self._rules = ledger, transport, terms, rules
+        self.name, self.terms = f"unsealed {rules.inner}", terms.digest
 
     def ready(self, plan: BatchPlan | None) -> None:
         """Everybody can be asked."""
@@ -157,7 +147,7 @@ class UnsealedAggregation:
         """Run a round with the cohort's users."""
         names = self._ledger.names
         keys = {names[user]: self._ledger.key_of(user) or b"" for user in cohort.users.tolist()}
-        server = unsealed_round(self._inner, self._scope, keys, round_, self._terms)
+        server = unsealed_round(self._rules, keys, round_, self._terms)
         result, silent, refused, reason = collect(server, self._transport, round_)
         if result is None:
             return Gathered((), None, {}, silent, refused, reason)

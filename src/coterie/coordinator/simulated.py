@@ -4,13 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from coterie.coordinator.secure import Moment
 from coterie.errors import CoterieError, PeerError, UsageError
-from coterie.secagg.crypto.ring import Arrays
+from coterie.secagg.crypto.layout import Arrays
 from coterie.secagg.protocols.interface import Client, Outgoing, Task
-from coterie.secagg.wire.messages import Data
+from coterie.secagg.wire.framing import Data
 
 
 class Fate(Enum):
@@ -57,10 +55,9 @@ class SimulatedUsers:
         self,
         clients: Mapping[str, Client],
         train: Train,
-        rng_of: Callable[[str], np.random.Generator],
         fates: Fates = everything_arrives,
     ) -> None:
-        self._clients, self._train, self._rng_of, self._fates = clients, train, rng_of, fates
+        self._clients, self._train, self._fates = clients, train, fates
         self._late: list[tuple[str, Data]] = []
         self.refusals: dict[str, str] = {}
         """Users whose device refused a message of the server, and why it did last."""
@@ -88,7 +85,7 @@ class SimulatedUsers:
         for user, task in tasks.items():
             update, weight = given[user]
             try:
-                answer = self._clients[user].seal(task, update, weight=weight, rng=self._rng_of(user))
+                answer = self._clients[user].seal(task, update, weight=weight)
             except UsageError as error:
                 raise DeviceFailed(str(error)) from error
             yield from self._sent(user, answer, moment)

@@ -1,6 +1,5 @@
 """The users of a run with their real cryptography: a device each, on the disk, that trains, seals and answers."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,22 +12,27 @@ from coterie.coordinator.simulated import Contribution, Fate, SimulatedUsers
 from coterie.device import DeviceFile
 from coterie.errors import UsageError
 from coterie.experiment.parts import Parts
+from coterie.experiment.spec import Spec
 from coterie.ledger import Ledger
 from coterie.secagg import (
+    PROTOCOLS,
+    BatchRules,
     Client,
     DeviceConfiguration,
     IdentityKey,
     Membership,
+    Quantiser,
     SealedClient,
+    Seed,
     Task,
     Terms,
     UnsealedClient,
+    write_recipe,
 )
+from coterie.secagg.batch.rules import RECIPE_KEYS
 from coterie.storage.files import writing
 
 SCOPE = "experiment"
-UPLOAD = {"open": 0, "secagg": 2, "secagg+": 2}
-"""The phase in which a user's vector is on its way."""
 
 
 class SimulatedFederation:
@@ -38,8 +42,9 @@ class SimulatedFederation:
         """`losses` is filled with the training losses of the users that train."""
         self._ledger, self._spec, self._world, self._trainer = ledger, parts.spec, parts.world, parts.trainer
         self._losses = losses
-        self._inner = self._spec.aggregation.protocol
+        self._protocol = PROTOCOLS[self._spec.aggregation.protocol]
         self._privacy = 2 if ledger.plan is None else ledger.plan.privacy
+        self._rules = self._batch_rules()
         self._number = {name: user for user, name in enumerate(ledger.names)}
         devices = {name: DeviceFile.open(_file(folder, user)) for name, user in self._number.items()}
         self._clients = {name: self._client(name, device) for name, device in devices.items()}
@@ -47,18 +52,30 @@ class SimulatedFederation:
     def _client(self, name: str, device: DeviceFile) -> Client:
         identity = IdentityKey.from_bytes(device.identity)
         configuration = DeviceConfiguration(
-            scopes=frozenset({SCOPE}), least_privacy=self._privacy, inner=frozenset({self._inner})
+            scopes=frozenset({SCOPE}), least_privacy=self._privacy, inner=frozenset({self._protocol.name})
         )
+        # A simulated user's rounding is a function of the seed, so that equal runs give equal bits.
+        secret = Seed(self._world.rounding(self._number[name]).bytes(32))
         if self._spec.aggregation.sealed:
-            return SealedClient(Membership(name, identity, configuration, self._is_real, device))
-        return UnsealedClient(name, identity, configuration, self._is_real)
+            return SealedClient(Membership(name, identity, configuration, self._is_real, device, lambda: secret))
+        return UnsealedClient(name, identity, configuration, self._is_real, rounding_secret=secret)
+
+    def _batch_rules(self) -> BatchRules:
+        """Return what all charters have in common: the quantiser, and the training settings as their recipe."""
+        spec, plan = self._spec, self._ledger.plan
+        largest = 1 if plan is None else int(plan.sizes.max())
+        asked = spec.selection.per_round + spec.selection.spare * largest
+        cohort = self._protocol.cohort_bound(asked, largest)
+        cap = spec.aggregation.weight_cap if spec.training.weighting == "examples" else 1
+        quantiser = Quantiser.of_word_bits(spec.aggregation.word_bits, spec.aggregation.clip, cap, cohort)
+        return BatchRules(SCOPE, self._privacy, quantiser, self._protocol.name, recipe=recipe(spec))
 
     def _is_real(self, user: str, identity: bytes) -> bool:
         return user in self._number and self._ledger.key_of(self._number[user]) == identity
 
     def found(self) -> None:
         """Form the batches that have no charter yet."""
-        failed = found_batches(self._ledger, self._transport(0), SCOPE, self._inner)
+        failed = found_batches(self._ledger, self._transport(0), self._rules)
         if failed:
             batch, reason = next(iter(failed.items()))
             raise UsageError(f"batch {batch} could not be formed: {reason}")
@@ -67,26 +84,22 @@ class SimulatedFederation:
         """Return the round of one step, over the model that it starts from."""
         transport, terms = self._transport(step), self._terms(parameters, step)
         if self._spec.aggregation.sealed:
-            return SealedAggregation(self._ledger, transport, terms, self._inner)
-        return UnsealedAggregation(self._ledger, transport, terms, SCOPE, self._inner)
+            return SealedAggregation(self._ledger, transport, terms, self._protocol.name)
+        return UnsealedAggregation(self._ledger, transport, terms, self._rules)
 
     def _terms(self, parameters: torch.Tensor, step: int) -> Terms:
-        spec, plan = self._spec, self._ledger.plan
-        largest = 0 if plan is None else int(plan.sizes.max())
-        least = largest + self._privacy if spec.aggregation.sealed else 2
-        configuration = {"step": step, "training": spec.tables()["training"]}
+        plan = self._ledger.plan
+        sealed = self._spec.aggregation.sealed and plan is not None
+        sizes, privacy = (plan.sizes.tolist(), plan.privacy) if sealed and plan is not None else ([1], 1)
         return Terms(
             model=parameters.cpu().numpy().tobytes(),
-            configuration=json.dumps(configuration, sort_keys=True).encode(),
             dimension=len(parameters),
-            clip=spec.aggregation.clip,
-            cohort=spec.selection.per_round + spec.selection.spare * largest,
-            weight_cap=spec.aggregation.weight_cap if spec.training.weighting == "examples" else 1,
-            min_included=1 if self._inner == "open" else least,
+            min_included=self._protocol.least_included(sizes, privacy),
+            step=step,
         )
 
     def _transport(self, step: int) -> SimulatedUsers:
-        lost, at = self._world.lost(step), self._world.lost_at(step, UPLOAD[self._inner] + 1)
+        lost, at = self._world.lost(step), self._world.lost_at(step, self._protocol.upload_phase + 1)
 
         def fate(user: str, moment: Moment, way: str) -> Fate:
             number = self._number[user]
@@ -96,18 +109,25 @@ class SimulatedFederation:
             return Fate.LOST if gone and (before or way == "from") else Fate.ARRIVES
 
         def train(tasks: Mapping[str, Task]) -> dict[str, Contribution]:
-            model = next(iter(tasks.values())).terms.model
-            parameters = torch.frombuffer(bytearray(model), dtype=torch.float32)
+            # Devices train on what they hashed: the terms and the recipe of their own task.
+            task = next(iter(tasks.values()))
+            if task.recipe != self._rules.recipe:
+                raise UsageError(f"the batches train by {task.recipe!r}, this run by {self._rules.recipe!r}")
+            parameters = torch.frombuffer(bytearray(task.terms.model), dtype=torch.float32)
             users = np.array([self._number[user] for user in tasks])
-            updates = self._trainer.updates(parameters, users, step)
+            updates = self._trainer.updates(parameters, users, task.terms.step)
             self._losses.update(zip(users.tolist(), updates.losses.tolist(), strict=True))
             vectors = updates.vectors.cpu().numpy()
             weights = updates.weights.tolist()
             return {user: Contribution(vectors[row], weights[row]) for row, user in enumerate(tasks)}
 
-        return SimulatedUsers(
-            self._clients, train, lambda user: self._world.rounding(step, self._number[user]), fate
-        )
+        return SimulatedUsers(self._clients, train, fate)
+
+
+def recipe(spec: Spec) -> bytes:
+    """Return the training settings of a run as the recipe of its charters."""
+    settings = {key: value for key, value in spec.tables()["training"].items() if key in RECIPE_KEYS}
+    return write_recipe({**settings, "seed": spec.seed})
 
 
 def make_devices(folder: Path, users: int) -> list[bytes]:

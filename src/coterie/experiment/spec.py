@@ -81,6 +81,8 @@ class Aggregation:
     """plain adds them up in the open, as fast as can be; the others run the users' cryptography."""
     sealed: bool = True
     """Whether batches are sealed. Only the protocols secagg and secagg+ run unsealed, for comparison."""
+    word_bits: int = 0
+    """Bits of a word: 16, 32, or 0 for 16 where weights are equal and at most 64 users are added, else 32."""
     clip: float = 0.5
     """Values of an update beyond this are cut off before they are quantised."""
     weight_cap: int = 1

@@ -32,9 +32,9 @@ class World:
         """Return the phase at which each user is lost, if it is; the last one is that of its vector."""
         return self._rng(_WHEN, step).integers(phases, size=self._users)
 
-    def rounding(self, step: int, user: int) -> np.random.Generator:
-        """Return the generator with which a user rounds its update in a step."""
-        return self._rng(_ROUNDING, step, user)
+    def rounding(self, user: int) -> np.random.Generator:
+        """Return the generator of the secret that a user's device rounds by."""
+        return self._rng(_ROUNDING, user)
 
     def spread(self) -> np.random.Generator:
         """Return the generator with which data is spread over the users."""

@@ -6,38 +6,53 @@ what `receive` answers until the server's `advance` has nothing more to send.
 """
 
 from coterie.secagg.batch.chain import DeviceStore
-from coterie.secagg.batch.charter import (
-    Charter,
-    DeviceConfiguration,
-    Member,
-    TrustServerForIdentities,
-    VerifyMember,
-)
-from coterie.secagg.batch.founding import BatchFounder
+from coterie.secagg.batch.charter import Charter, Member, read_recipe, write_recipe
+from coterie.secagg.batch.founding import BatchFounder, BatchRules
+from coterie.secagg.batch.identity import TrustServerForIdentities, VerifyMember
 from coterie.secagg.batch.membership import Membership
+from coterie.secagg.batch.parameters import Parameters
+from coterie.secagg.batch.rules import DeviceConfiguration
 from coterie.secagg.client import SealedClient
 from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed
-from coterie.secagg.crypto.ring import Sum
+from coterie.secagg.crypto.quantiser import Quantiser, Sum
+from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring
 from coterie.secagg.exchange import MemoryStore, found_batch, run_round, simulated_client
-from coterie.secagg.protocols.interface import Client, LearnedSum, Outgoing, RoundResult, ServerRound, Task
-from coterie.secagg.protocols.open import OpenRound
+from coterie.secagg.protocols import PROTOCOLS, InnerProtocol
+from coterie.secagg.protocols.interface import (
+    Client,
+    Exposure,
+    LearnedSum,
+    Outgoing,
+    RoundResult,
+    ServerRound,
+    Task,
+)
 from coterie.secagg.server import sealed_round, unsealed_round
 from coterie.secagg.unsealed import UnsealedClient
 from coterie.secagg.wire.terms import Terms
 
 __all__ = [
+    "PRIME_31",
+    "PROTOCOLS",
+    "RING_16",
+    "RING_32",
     "BatchFounder",
+    "BatchRules",
     "Charter",
     "Client",
     "DeviceConfiguration",
     "DeviceStore",
+    "Exposure",
     "IdentityKey",
+    "InnerProtocol",
     "LearnedSum",
     "Member",
     "Membership",
     "MemoryStore",
-    "OpenRound",
     "Outgoing",
+    "Parameters",
+    "Quantiser",
+    "Ring",
     "RoundResult",
     "SealKey",
     "SealedClient",
@@ -50,8 +65,10 @@ __all__ = [
     "UnsealedClient",
     "VerifyMember",
     "found_batch",
+    "read_recipe",
     "run_round",
     "sealed_round",
     "simulated_client",
     "unsealed_round",
+    "write_recipe",
 ]

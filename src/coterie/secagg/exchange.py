@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from coterie.errors import UsageError
-from coterie.secagg.batch.charter import Charter, DeviceConfiguration, TrustServerForIdentities, VerifyMember
-from coterie.secagg.batch.founding import BatchFounder
+from coterie.secagg.batch.charter import Charter
+from coterie.secagg.batch.founding import BatchFounder, BatchRules
+from coterie.secagg.batch.identity import TrustServerForIdentities, VerifyMember
 from coterie.secagg.batch.membership import Membership
+from coterie.secagg.batch.rules import DeviceConfiguration
 from coterie.secagg.client import SealedClient
 from coterie.secagg.crypto.keys import IdentityKey
-from coterie.secagg.crypto.ring import Arrays
+from coterie.secagg.crypto.layout import Arrays
 from coterie.secagg.protocols.interface import Client, RoundResult, ServerRound, Task
 
 Loses = Callable[[str, int, str], bool]
@@ -59,12 +61,10 @@ def simulated_client(
     return SealedClient(Membership(user, IdentityKey.generate(), configuration, verify, MemoryStore()))
 
 
-def found_batch(
-    scope: str, privacy: int, clients: Iterable[SealedClient], inner: str = "secagg+", first: int = 0
-) -> Charter:
+def found_batch(rules: BatchRules, clients: Iterable[SealedClient], first: int = 0) -> Charter:
     """Let clients and server form a batch, and return its charter."""
     members = {client.user: client for client in clients}
-    founder = BatchFounder(scope, privacy, members, inner, first)
+    founder = BatchFounder(rules, members, first)
     outgoing = founder.invitations()
     while outgoing:
         answers = {user: members[user].receive(data) for user, data in outgoing.items()}

@@ -4,47 +4,58 @@ from collections.abc import Iterable, Mapping
 
 from coterie.errors import UsageError
 from coterie.secagg.batch.charter import Charter
-from coterie.secagg.protocols.interface import ServerRound
-from coterie.secagg.protocols.open import INNER, OpenRound
-from coterie.secagg.protocols.pairwise.grouping import Group
-from coterie.secagg.protocols.pairwise.server import PairwiseRound
-from coterie.secagg.protocols.pairwise.setting import PAIRWISE, Setting
-from coterie.secagg.wire.messages import encode
-from coterie.secagg.wire.terms import Terms, round_call, unsealed_call
+from coterie.secagg.batch.founding import BatchRules
+from coterie.secagg.protocols import PROTOCOLS
+from coterie.secagg.protocols.interface import Group, RoundSetting, ServerRound
+from coterie.secagg.wire.framing import encode
+from coterie.secagg.wire.messages import RoundCall, UnsealedCall
+from coterie.secagg.wire.terms import Terms
 
 
 def sealed_round(charters: Iterable[Charter], round_: int, terms: Terms, *, threads: int = 1) -> ServerRound:
-    """Return the server's side of one sealed round over batches of one scope and one inner protocol."""
+    """Return the server's side of one sealed round over batches that have all rules but T in common."""
     batches = tuple(charters)
-    kinds = {(charter.scope, charter.inner) for charter in batches}
+    kinds = {(charter.scope, charter.inner, charter.quantiser, charter.parameters) for charter in batches}
     if len(kinds) != 1:
-        raise UsageError(f"a round has batches of one scope and one inner protocol, not of {sorted(kinds)}")
-    ((scope, inner),) = kinds
-    if inner == INNER:
-        return OpenRound(batches, round_, terms)
-    _check_inner(inner)
-    groups = [
-        Group(
-            charter.digest,
-            charter.privacy,
-            {member.user: member.identity for member in charter.members},
-            encode(round_call(charter, round_, terms)),
+        raise UsageError(
+            "a round has batches of one scope, inner protocol, quantiser and parameters; these have "
+            f"{len(kinds)} different ones"
         )
+    ((scope, inner, quantiser, parameters),) = kinds
+    groups = [
+        Group(charter.digest, charter.privacy, charter.identities, encode(round_call(charter, round_, terms)))
         for charter in batches
     ]
-    return PairwiseRound(groups, Setting("sealed", inner, scope, round_, terms), threads=threads)
+    setting = RoundSetting("sealed", inner, scope, round_, terms, quantiser, parameters)
+    return PROTOCOLS[inner].server_round(groups, setting, threads)
 
 
 def unsealed_round(
-    inner: str, scope: str, identities: Mapping[str, bytes], round_: int, terms: Terms, *, threads: int = 1
+    rules: BatchRules, identities: Mapping[str, bytes], round_: int, terms: Terms, *, threads: int = 1
 ) -> ServerRound:
     """Return the server's side of one unsealed round among users, given with their identity keys."""
-    _check_inner(inner)
-    call = encode(unsealed_call(inner, scope, round_, terms))
+    protocol = PROTOCOLS[rules.inner]
+    if not protocol.runs_unsealed:
+        raise UsageError(f"the protocol {rules.inner} has no privacy but its seal: it does not run unsealed")
+    call = encode(unsealed_call(rules, round_, terms))
     groups = [Group(b"", 1, {user: identity}, call) for user, identity in identities.items()]
-    return PairwiseRound(groups, Setting("unsealed", inner, scope, round_, terms), threads=threads)
+    setting = RoundSetting("unsealed", rules.inner, rules.scope, round_, terms, rules.quantiser, rules.parameters)
+    return protocol.server_round(groups, setting, threads)
 
 
-def _check_inner(inner: str) -> None:
-    if inner not in PAIRWISE:
-        raise UsageError(f"rounds of {inner!r} do not run; give {' or '.join((INNER, *PAIRWISE))}")
+def round_call(charter: Charter, round_: int, terms: Terms) -> RoundCall:
+    """Return the message that calls a batch to a round."""
+    return RoundCall(
+        charter.scope, charter.digest, round_, terms.step, terms.model, terms.dimension, terms.min_included,
+        terms.configuration,
+    )  # fmt: skip
+
+
+def unsealed_call(rules: BatchRules, round_: int, terms: Terms) -> UnsealedCall:
+    """Return the message that calls users to an unsealed round."""
+    quantiser, parameters = rules.quantiser, rules.parameters
+    return UnsealedCall(
+        rules.scope, rules.inner, quantiser.ring.modulus, quantiser.clip, quantiser.weight_cap, quantiser.cohort,
+        parameters.colluders, parameters.losses, rules.recipe, round_, terms.step, terms.model, terms.dimension,
+        terms.min_included,
+    )  # fmt: skip

@@ -1,26 +1,49 @@
 """The server's side of forming a batch: collect keys, have the charter signed by all, hand it to all (§2)."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.batch.charter import LARGEST_BATCH, LARGEST_NAME, MODULUS, Charter, Member
+from coterie.secagg.batch.charter import LARGEST_BATCH, Charter, Member, check_name, read_recipe
+from coterie.secagg.batch.parameters import DEFAULT_PARAMETERS, Parameters
 from coterie.secagg.crypto.keys import check_exchange_key, check_identity_key, verify_signature
+from coterie.secagg.crypto.quantiser import Quantiser
+from coterie.secagg.protocols import PROTOCOLS, messages_from_client
 from coterie.secagg.protocols.interface import Outgoing
-from coterie.secagg.wire.messages import (
-    LARGEST_ROUND,
-    Accepted,
-    Draft,
-    Enrolment,
-    Founding,
-    Invitation,
-    Signed,
-    decode_from_client,
-    encode,
-)
-from coterie.secagg.wire.states import SERVER_FORMING, SERVER_FORMING_ENDS, Forming, following
+from coterie.secagg.wire.framing import LARGEST_ROUND, encode
+from coterie.secagg.wire.messages import Accepted, Draft, Enrolment, Founding, Invitation, Signed
+from coterie.secagg.wire.states import SERVER_FOUNDING, SERVER_FOUNDING_ENDS, FoundingState, following
 
 LARGEST_ANSWER = 4096
 """Bytes that a client's answer has at most while a batch is being formed."""
+
+
+@dataclass(frozen=True)
+class BatchRules:
+    """What all batches of a federation have in common in their charters: everything but the members."""
+
+    scope: str
+    privacy: int
+    quantiser: Quantiser
+    inner: str = "secagg+"
+    parameters: Parameters = DEFAULT_PARAMETERS
+    recipe: bytes = b"{}"
+
+    def __post_init__(self) -> None:
+        check_name(self.scope, "a data scope")
+        if self.inner not in PROTOCOLS:
+            raise UsageError(f"there is no inner protocol {self.inner!r}; give one of {', '.join(PROTOCOLS)}")
+        if self.quantiser.ring not in PROTOCOLS[self.inner].rings:
+            moduli = " or ".join(str(ring.modulus) for ring in PROTOCOLS[self.inner].rings)
+            raise UsageError(f"the modulus is {self.quantiser.ring.modulus}; {self.inner!r} needs {moduli}")
+        if self.privacy < 1:
+            raise UsageError(f"the privacy level is {self.privacy}; give at least 1")
+        read_recipe(self.recipe)
+
+    def charter(self, members: Iterable[Member], first: int) -> Charter:
+        """Return the charter of one batch."""
+        rules = (self.scope, self.privacy, self.quantiser, self.inner)
+        return Charter(*rules, tuple(members), self.parameters, self.recipe, first)
 
 
 class BatchFounder:
@@ -29,45 +52,42 @@ class BatchFounder:
     `first` is the first round that the batch is to be called to: the server's next one, or a later one.
     """
 
-    def __init__(
-        self, scope: str, privacy: int, users: Iterable[str], inner: str = "secagg+", first: int = 0
-    ) -> None:
+    def __init__(self, rules: BatchRules, users: Iterable[str], first: int = 0) -> None:
         self.users = tuple(users)
-        if inner not in MODULUS:
-            raise UsageError(f"there is no inner protocol {inner!r}; give one of {', '.join(MODULUS)}")
-        if len(set(self.users)) < max(privacy, 2):
-            raise UsageError(f"a batch of {len(set(self.users))} users cannot have the privacy level {privacy}")
-        if privacy < 1 or not 1 <= len(scope.encode()) <= LARGEST_NAME:
-            raise UsageError(f"privacy is {privacy} and the scope {scope!r}; give at least 1, and 1 to 64 bytes")
-        if len(self.users) > LARGEST_BATCH:
+        count = len(set(self.users))
+        if count < max(rules.privacy, 2):
+            raise UsageError(f"a batch of {count} users cannot have the privacy level {rules.privacy}")
+        if len(self.users) > min(LARGEST_BATCH, rules.quantiser.cohort):
             raise UsageError(
-                f"a batch of {len(self.users)} users is too large; at most {LARGEST_BATCH} are allowed"
+                f"a batch of {len(self.users)} users is too large; at most "
+                f"{min(LARGEST_BATCH, rules.quantiser.cohort)} are allowed"
             )
         if not 0 <= first <= LARGEST_ROUND:
             raise UsageError(f"the first round is {first}; give one from 0 to {LARGEST_ROUND}")
-        self._scope, self._privacy, self._inner, self._first = scope, privacy, inner, first
-        self._states = dict.fromkeys(self.users, Forming.INVITED)
+        self._rules, self._first = rules, first
+        self._states = dict.fromkeys(self.users, FoundingState.INVITED)
         self._members: dict[str, Member] = {}
         self._signatures: dict[str, bytes] = {}
         self._charter: Charter | None = None
 
     def invitations(self) -> Outgoing:
         """Return the first messages."""
-        return dict.fromkeys(self.users, encode(Invitation(self._scope)))
+        return dict.fromkeys(self.users, encode(Invitation(self._rules.scope)))
 
     @property
     def charter(self) -> Charter | None:
         """The charter, once all members have accepted it."""
-        done = all(state is Forming.DONE for state in self._states.values())
+        done = all(state is FoundingState.DONE for state in self._states.values())
         return self._charter if done else None
 
     def receive(self, user: str, data: bytes) -> Outgoing:
         """Take in a user's message; a violation raises PeerError and changes nothing."""
         if user not in self._states:
             raise PeerError(f"a message came from {user!r}, who is not to be in this batch")
-        message, _ = decode_from_client(data, largest=LARGEST_ANSWER)
-        state = following(SERVER_FORMING, self._states[user], message, user)
-        if message.scope != self._scope or message.user != user:
+        message, _ = messages_from_client.decode(data, largest=LARGEST_ANSWER)
+        state = following(SERVER_FOUNDING, self._states[user], message, user)
+        assert isinstance(message, Enrolment | Signed | Accepted)  # noqa: S101 - the table has no others
+        if message.scope != self._rules.scope or message.user != user:
             raise PeerError(f"{user} sent a message of {message.user!r} for the scope {message.scope!r}")
         match message:
             case Enrolment():
@@ -104,21 +124,18 @@ class BatchFounder:
     def _go_on(self) -> Outgoing:
         """Move all members on once the last of them has answered."""
         states = set(self._states.values())
-        if states == {Forming.ENROLLED}:
-            members = tuple(sorted(self._members.values(), key=lambda member: member.user.encode()))
-            self._charter = Charter(
-                self._scope, self._privacy, MODULUS[self._inner], self._inner, members, self._first
-            )
+        if states == {FoundingState.ENROLLED}:
+            self._charter = self._rules.charter(self._members.values(), self._first)
             self._move_on()
             return dict.fromkeys(self.users, encode(Draft(self._charter.encode())))
-        if states == {Forming.SIGNED}:
+        if states == {FoundingState.SIGNED}:
             self._move_on()
             founding = Founding(self._drafted.encode(), dict(self._signatures))
             return dict.fromkeys(self.users, encode(founding))
         return {}
 
     def _move_on(self) -> None:
-        self._states = {user: SERVER_FORMING_ENDS[state] for user, state in self._states.items()}
+        self._states = {user: SERVER_FOUNDING_ENDS[state] for user, state in self._states.items()}
 
 
 def _member(message: Enrolment) -> Member:

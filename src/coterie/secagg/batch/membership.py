@@ -1,6 +1,6 @@
 """A client's membership in one batch: joining it, and what its device must remember from then on (§2, §3)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -9,30 +9,26 @@ import msgspec
 
 from coterie.errors import PeerError, UsageError
 from coterie.secagg.batch.chain import Chain, DeviceStore, start_chain
-from coterie.secagg.batch.charter import (
-    Charter,
-    DeviceConfiguration,
-    TrustServerForIdentities,
-    VerifyMember,
-    check_charter,
-    sign_charter,
-)
+from coterie.secagg.batch.charter import Charter, sign_charter
+from coterie.secagg.batch.identity import VerifyMember
+from coterie.secagg.batch.rules import DeviceConfiguration, Past, check_charter, check_members, check_signatures
 from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed
-from coterie.secagg.wire.messages import Accepted, Draft, Enrolment, Founding, Invitation, Signed, encode
-from coterie.secagg.wire.states import CLIENT_JOINING, Joining, following
+from coterie.secagg.wire.framing import encode
+from coterie.secagg.wire.messages import Accepted, Draft, Enrolment, Founding, Invitation, Signed
+from coterie.secagg.wire.states import CLIENT_ENROLMENT, EnrolmentState, following
 
 
-class Record(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class DeviceRecord(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What a device keeps for one data scope, in one piece: it changes as a whole or not at all.
 
     No field has a default: a record that lost some would be a device that has forgotten what it sealed.
     """
 
-    version: Literal[1]
+    version: Literal[2]
     pending_seal_key: bytes
     """The private seal key of a charter that is being formed; deleted on acceptance."""
     signed_draft: bytes
-    """Digest of the draft that was signed last."""
+    """Digest of the draft that was signed last, all of whose members were looked up."""
     charter: bytes
     """The charter in force, canonically encoded."""
     position: int
@@ -41,33 +37,46 @@ class Record(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The last charter that this device sealed under: any later one must contain that whole batch."""
     sealed_round: int
     """The last round that this device sealed in this scope, under whatever charter; -1 if none."""
+    sealed_step: int
+    """The step of that round's terms; no later round may go back behind it."""
     sealed_message: memoryview
     """What was sent of it under the charter in force: the only bytes that may be sent again."""
+    weight: int
+    """The user's weight, fixed by its first seal for good; 0 before that (§1)."""
+    rounding_secret: bytes
+    """What rounding bits are derived from; it outlives every charter (§1)."""
+    overrides: int
+    """How often the device's owner let go of the charter that it had sealed under."""
 
     def __repr__(self) -> str:
-        return "Record(…)"
+        return "DeviceRecord(…)"
 
     @classmethod
-    def new(cls) -> "Record":
+    def new(cls, rounding_secret: Seed) -> "DeviceRecord":
         """Return the record of a device that was never in a batch."""
-        return cls(1, b"", b"", b"", 0, {}, b"", -1, memoryview(b""))
+        return cls(2, b"", b"", b"", 0, {}, b"", -1, 0, memoryview(b""), 0, rounding_secret.reveal(), 0)
 
     @property
-    def joining(self) -> Joining:
+    def enrolment(self) -> EnrolmentState:
         """Where the client stands on its way into a batch."""
         if not self.pending_seal_key:
-            return Joining.IDLE
-        return Joining.SIGNED if self.signed_draft else Joining.ENROLLED
+            return EnrolmentState.IDLE
+        return EnrolmentState.SIGNED if self.signed_draft else EnrolmentState.ENROLLED
 
     @property
     def in_force(self) -> Charter:
         """The charter in force."""
-        return _kept(self.charter)
+        return _stored_charter(self.charter)
 
     @property
     def sealed_under(self) -> Charter | None:
         """The charter that this device last sealed under, if it ever did."""
-        return _kept(self.sealed_charter) if self.sealed_charter else None
+        return _stored_charter(self.sealed_charter) if self.sealed_charter else None
+
+    @property
+    def past(self) -> Past:
+        """What binds the charters to come."""
+        return Past(self.sealed_under, self.sealed_round, self.weight)
 
     @property
     def chain(self) -> Chain:
@@ -80,7 +89,7 @@ class Record(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         self.chain_keys = {user: key.reveal() for user, key in chain.keys}
 
 
-def _kept(charter: bytes) -> Charter:
+def _stored_charter(charter: bytes) -> Charter:
     """Return a charter of the device's own record: if it does not decode, that is not the server's doing."""
     try:
         return Charter.decode(charter)
@@ -89,7 +98,7 @@ def _kept(charter: bytes) -> Charter:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Record)
+_decoder = msgspec.msgpack.Decoder(DeviceRecord)
 
 
 @dataclass(frozen=True)
@@ -104,16 +113,18 @@ class Membership:
     configuration: DeviceConfiguration
     verify_member: VerifyMember
     store: DeviceStore
+    new_secret: Callable[[], Seed] = Seed.generate
+    """Where the rounding secret of a new record comes from; a simulation may make it repeatable."""
 
     @contextmanager
-    def record(self, scope: str) -> Iterator[Record]:
+    def record(self, scope: str) -> Iterator[DeviceRecord]:
         """Open the record of a scope; what was changed in it is durable when the block has ended."""
         if scope not in self.configuration.scopes:
             raise PeerError(f"the server named the scope {scope!r}; this device serves {self._scopes()}")
         with self.store.transaction(scope) as slot:
             before = slot.content
             try:
-                record = Record.new() if before is None else _decoder.decode(before)
+                record = DeviceRecord.new(self.new_secret()) if before is None else _decoder.decode(before)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise UsageError(
                     f"the device's record of scope {scope!r} is damaged ({error}); its batch must be retired"
@@ -134,30 +145,42 @@ class Membership:
         """Answer an invitation with a fresh seal key (§2)."""
         seal_key = SealKey.generate()
         with self.record(message.scope) as record:
-            following(CLIENT_JOINING, record.joining, message, "the server")
+            following(CLIENT_ENROLMENT, record.enrolment, message, "the server")
             record.pending_seal_key = seal_key.to_bytes()
             record.signed_draft = b""
             predecessor = record.sealed_under.digest if record.sealed_under else b""
         return encode(Enrolment(message.scope, self.user, self.identity.public, seal_key.public, predecessor))
 
     def drafted(self, message: Draft) -> bytes:
-        """Sign a draft charter that keeps all rules but for the signatures still missing (§2)."""
+        """Sign a draft charter that keeps all rules but for the signatures still missing (§2).
+
+        Members are looked up last, each once, and while the record is free, since that may take its time: a
+        server cannot make the device work for a charter that it would not sign.
+        """
         charter = Charter.decode(message.charter)
-        verified = self._verified(charter, message, None)
         with self.record(charter.scope) as record:
-            following(CLIENT_JOINING, record.joining, message, "the server")
-            self._check(charter, None, record, verified)
+            self._check(charter, message, record)
+        check_members(charter, self.verify_member)
+        with self.record(charter.scope) as record:
+            self._check(charter, message, record)
             record.signed_draft = charter.digest
         signature = sign_charter(charter, self.identity)
         return encode(Signed(charter.scope, self.user, charter.digest, signature))
 
     def founded(self, message: Founding) -> bytes:
-        """Accept a charter that all members have signed: derive the chain, then delete the seal key (§3)."""
+        """Accept the charter that this device and all other members have signed (§3).
+
+        The chain is derived, then the seal key deleted. Members were looked up before the draft was signed.
+        """
         charter = Charter.decode(message.charter)
-        verified = self._verified(charter, message, message.signatures)
         with self.record(charter.scope) as record:
-            following(CLIENT_JOINING, record.joining, message, "the server")
-            self._check(charter, message.signatures, record, verified)
+            self._check(charter, message, record)
+            if charter.digest != record.signed_draft:
+                raise PeerError(
+                    f"the server founds the charter {charter.digest.hex()}; this device signed "
+                    f"{record.signed_draft.hex()} last"
+                )
+            check_signatures(charter, message.signatures)
             chain = start_chain(charter, self.user, SealKey.from_bytes(record.pending_seal_key))
             record.charter = message.charter
             record.pending_seal_key = record.signed_draft = b""
@@ -165,30 +188,27 @@ class Membership:
             record.move_chain(chain)
         return encode(Accepted(charter.scope, self.user, charter.digest))
 
-    def _verified(
-        self, charter: Charter, message: Draft | Founding, signatures: dict[str, bytes] | None
-    ) -> VerifyMember:
-        """Ask `verify_member` about everyone while the record is free, since it may take its time.
+    def override(self, scope: str) -> None:
+        """Let go of the charter that this device sealed under: the next one may split its batch (§2).
 
-        It is asked only about a charter that keeps all other rules: a server cannot make it work for nothing.
+        Only the device's owner may do this; no message can. Weight, rounding secret and the last round stay. From
+        then on the level is that of the common refinement of the old batches and the new ones, and can be 1.
         """
-        with self.record(charter.scope) as record:
-            following(CLIENT_JOINING, record.joining, message, "the server")
-            self._check(charter, signatures, record, TrustServerForIdentities())
-        answers = {(m.user, m.identity): self.verify_member(m.user, m.identity) for m in charter.members}
-        return lambda user, identity: answers[user, identity]
+        with self.record(scope) as record:
+            if not record.sealed_charter:
+                raise UsageError(
+                    f"this device has sealed under no charter in the scope {scope!r}; nothing binds it"
+                )
+            record.sealed_charter = b""
+            record.overrides += 1
 
-    def _check(
-        self, charter: Charter, signatures: dict[str, bytes] | None, record: Record, verified: VerifyMember
-    ) -> None:
+    def _check(self, charter: Charter, message: Draft | Founding, record: DeviceRecord) -> None:
+        following(CLIENT_ENROLMENT, record.enrolment, message, "the server")
         check_charter(
             charter,
-            signatures,
             user=self.user,
             identity=self.identity.public,
             seal=SealKey.from_bytes(record.pending_seal_key).public,
             configuration=self.configuration,
-            verify_member=verified,
-            sealed_under=record.sealed_under,
-            sealed_round=record.sealed_round,
+            past=record.past,
         )

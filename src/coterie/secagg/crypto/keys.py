@@ -119,7 +119,7 @@ class IdentityKey(_Secret):
         return self._key.private_bytes_raw()
 
     def sign(self, purpose: str, *context: bytes | str | int) -> bytes:
-        """Return the signature over enc("coterie/v1/" + purpose, context …)."""
+        """Return the signature over enc("coterie/v2/" + purpose, context …)."""
         return self._key.sign(_signed(purpose, context))
 
 
@@ -223,7 +223,7 @@ def check_exchange_key(public: bytes, kind: str, who: str) -> None:
 
 
 def _signed(purpose: str, context: tuple[bytes | str | int, ...]) -> bytes:
-    return enc(f"coterie/v1/{purpose}", *context)
+    return enc(f"coterie/v2/{purpose}", *context)
 
 
 def _checked_secret(secret: bytes, what: str) -> bytes:

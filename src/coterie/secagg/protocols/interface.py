@@ -1,12 +1,22 @@
-"""One round of any inner protocol: what whoever drives it gives and gets, at both ends (§4)."""
+"""What an inner protocol is (§4), and what whoever drives a round of one gives and gets, at both ends."""
 
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from coterie.secagg.crypto.ring import Arrays, Sum
-from coterie.secagg.wire.messages import Data
+from coterie.secagg.batch.identity import VerifyMember
+from coterie.secagg.batch.parameters import Parameters
+from coterie.secagg.crypto.encoding import enc
+from coterie.secagg.crypto.keys import IdentityKey
+from coterie.secagg.crypto.layout import Arrays
+from coterie.secagg.crypto.masking import Mask
+from coterie.secagg.crypto.quantiser import Quantiser, Sum
+from coterie.secagg.crypto.ring import Ring, Words
+from coterie.secagg.wire.framing import Data, Message
 from coterie.secagg.wire.terms import Terms
 
 Outgoing = dict[str, bytes]
@@ -14,14 +24,71 @@ Outgoing = dict[str, bytes]
 
 
 @dataclass(frozen=True)
+class RoundSetting:
+    """What a round is for everybody in it; its digest is in every key, signature and message of the round."""
+
+    mode: str
+    """"sealed" or "unsealed": no signature or message of the one fits the other."""
+    inner: str
+    scope: str
+    round: int
+    terms: Terms
+    quantiser: Quantiser
+    parameters: Parameters
+
+    @cached_property
+    def context(self) -> bytes:
+        """SHA-256 over mode, inner protocol, scope, round, terms, and the digests of quantiser and parameters."""
+        quantiser = hashlib.sha256(enc("coterie/v2/quantiser", *self.quantiser.encoded_fields)).digest()
+        shares = (self.parameters.colluders, self.parameters.losses)
+        parameters = hashlib.sha256(enc("coterie/v2/parameters", *shares)).digest()
+        fields = (self.mode, self.inner, self.scope, self.round, self.terms.digest, quantiser, parameters)
+        return hashlib.sha256(enc("coterie/v2/context", *fields)).digest()
+
+    @property
+    def vector_bytes(self) -> int:
+        """How long a vector of this round is."""
+        return self.quantiser.vector_bytes(self.terms.dimension)
+
+
+@dataclass(frozen=True)
+class Party:
+    """Who takes part in a round, and in which one: what stays the same for a client from its first phase on."""
+
+    user: str
+    identity: IdentityKey
+    verify_member: VerifyMember
+    batch: Mapping[str, bytes]
+    """The identity keys of the user's own batch, which is in the sum as a whole or not at all."""
+    charter: bytes
+    """The digest of the batch's charter; empty in an unsealed round."""
+    setting: RoundSetting
+    largest_roster: int
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Users who are in the sum together or not at all: a batch, or in an unsealed round one user."""
+
+    name: bytes
+    """The charter's digest; empty for a user alone."""
+    privacy: int
+    identities: Mapping[str, bytes]
+    call: bytes
+    """What its users are first sent."""
+
+
+@dataclass(frozen=True)
 class Task:
-    """What the server asks of a device in one round: train on these terms, then seal the update."""
+    """What the server asks of a device in one round: train by the recipe on these terms, then seal the update."""
 
     scope: str
     charter: bytes
     """The charter's digest; empty in an unsealed round."""
     round: int
     terms: Terms
+    recipe: bytes
+    """The training configuration: the charter's, or the one in the terms if the device's owner permits that."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +100,18 @@ class LearnedSum:
 
 
 @dataclass(frozen=True)
+class Exposure:
+    """What the server could open from the bytes that it received, whether or not its own code did (§8)."""
+
+    learned: tuple[tuple[str, ...], ...] = ()
+    """Sets of users whose sum it could have: the whole of each batch in them."""
+    unknown: tuple[str, ...] = ()
+    """Users without a seal of whom any sum may be known, also a single one's: nothing is left to rely on."""
+
+
+@dataclass(frozen=True)
 class RoundResult:
-    """What a round gave: the sums that the server learned, and why some batches are in none of them.
+    """What a round gave: the sums that the server took, and why some batches are in none of them.
 
     `open` gives one sum for every complete batch, the other inner protocols one for all included users.
     """
@@ -55,7 +132,8 @@ class ServerRound(Protocol):
     """The server's side of one round, without I/O.
 
     Send what `start` returns. Give each answer to `receive`. When nobody is `waiting` any more, or the time is
-    over, `advance`, and send what it returns; until that is nothing. Then `finish`.
+    over, `advance`, and send what it returns; until that is nothing. Then `finish`. Messages that come late, also
+    after `finish`, are given to `receive` too: it refuses them, and counts what they expose.
     """
 
     @property
@@ -73,7 +151,7 @@ class ServerRound(Protocol):
         ...
 
     def receive(self, user: str, data: Data) -> None:
-        """Take in a user's answer; a violation raises PeerError and changes nothing."""
+        """Take in a user's answer; a violation raises PeerError and changes nothing but the exposure."""
         ...
 
     def advance(self) -> Outgoing:
@@ -85,6 +163,65 @@ class ServerRound(Protocol):
 
     def finish(self) -> RoundResult:
         """Return what the round gave; TooFewUsers if that is less than the terms ask for."""
+        ...
+
+    def exposure(self) -> Exposure:
+        """Return what the bytes received so far would open, at any moment, however the round goes or went."""
+        ...
+
+
+class Participant(Protocol):
+    """One user's side of one round, once it has a vector to give; bytes are decoded outside."""
+
+    words: Words
+    """Where the vector is to be written, with `masks` among its masks, before `start`."""
+    masks: Sequence[Mask]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more is to be answered in this round."""
+        ...
+
+    def start(self) -> bytes | memoryview:
+        """Return the first answer."""
+        ...
+
+    def take(self, message: Message) -> bytes | memoryview | None:
+        """Return the answer to a message of this round; a violation raises PeerError and changes nothing."""
+        ...
+
+
+class InnerProtocol(Protocol):
+    """How the sum of vectors is taken. One object for each; `protocols.PROTOCOLS` has them all by name."""
+
+    name: str
+    rings: tuple[Ring, ...]
+    """What vectors can be added in, the preferred one first."""
+    phases: int
+    """How many times messages go out and answers come back."""
+    upload_phase: int
+    """The phase, from 0, in which vectors leave the devices."""
+    runs_unsealed: bool
+    """Whether it hides anything by itself, and so can run without a seal, for comparison."""
+    server_sees: str
+    """What the server sees of a round, in words."""
+    from_client: tuple[type[Message], ...]
+    from_server: tuple[type[Message], ...]
+
+    def cohort_bound(self, per_round: int, largest_batch: int) -> int:
+        """Return how many vectors are added at most, where rounds have `per_round` users."""
+        ...
+
+    def least_included(self, batch_sizes: Iterable[int], privacy: int) -> int:
+        """Return the fewest users that a device of any of these batches wants in a sum."""
+        ...
+
+    def participant(self, party: Party, threads: int) -> Participant:
+        """Return a client's side of one round."""
+        ...
+
+    def server_round(self, groups: Sequence[Group], setting: RoundSetting, threads: int) -> ServerRound:
+        """Return the server's side of one round; refuse what devices would refuse with a UsageError."""
         ...
 
 
@@ -100,14 +237,6 @@ class Client(Protocol):
         """Take in a message; return the answer to send, a task to train for and then `seal`, or nothing."""
         ...
 
-    def seal(
-        self,
-        task: Task,
-        update: Arrays,
-        *,
-        weight: int = 1,
-        rng: np.random.Generator | None = None,
-        threads: int = 1,
-    ) -> bytes | memoryview:
+    def seal(self, task: Task, update: Arrays, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
         """Return the first answer of the round."""
         ...

@@ -1,107 +1,193 @@
-"""The server in an `open` round: it sees the sum of each complete batch, and of an incomplete one noise (§4)."""
+"""`open`: one message from each user, and the server sees the sum of every complete batch (§4).
 
-from collections.abc import Iterable
+Of an incomplete batch it sees noise, like everybody: the seal's masks are all there is.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
 
 import numpy as np
 
 from coterie.errors import PeerError, TooFewUsers, UsageError
-from coterie.secagg.batch.charter import Charter
-from coterie.secagg.crypto.ring import EXTRA_WORDS, Ring, Words, dequantise
-from coterie.secagg.protocols.interface import LearnedSum, Outgoing, RoundResult
-from coterie.secagg.wire.messages import Data, SealedVector, decode_from_client, encode
-from coterie.secagg.wire.states import SERVER_COLLECTING, SERVER_COLLECTING_ENDS, Collecting, following
-from coterie.secagg.wire.terms import Terms, round_call
-
-INNER = "open"
-"""The inner protocol's name in a charter: a batch founded for another one never shows its own sum."""
+from coterie.secagg.crypto.masking import Mask
+from coterie.secagg.crypto.quantiser import dequantise
+from coterie.secagg.crypto.ring import RING_16, RING_32, Ring, Words
+from coterie.secagg.protocols.interface import (
+    Exposure,
+    Group,
+    LearnedSum,
+    Outgoing,
+    Party,
+    RoundResult,
+    RoundSetting,
+)
+from coterie.secagg.wire.framing import Data, Digest, Message, MessageDecoder, Scope, UserId, VectorMessage, blank
+from coterie.secagg.wire.states import following
 
 LARGEST_HEAD = 4096
 """Bytes that a sealed message has at most before its words."""
 
 
-class OpenRound:
-    """The server's side of one sealed `open` round over several batches."""
+class SealedVector(VectorMessage, frozen=True, tag=8):
+    """Client to server: my sealed vector; its words are the tail (§3)."""
 
-    def __init__(self, charters: Iterable[Charter], round_: int, terms: Terms) -> None:
-        self.charters = tuple(charters)
-        self.round, self.terms = round_, terms
-        self._batch_of = {member.user: charter for charter in self.charters for member in charter.members}
-        users = sum(len(charter.members) for charter in self.charters)
-        if len(self._batch_of) != users:
+    scope: Scope
+    context: Digest
+    charter: Digest
+    user: UserId
+
+
+class CollectionState(Enum):
+    """The server in an `open` round, as it sees one member."""
+
+    ASKED = "asked"
+    RECEIVED = "received"
+    LATE = "late"
+    """The time is over; a vector that still comes is not used, but it was seen."""
+
+
+SERVER_TABLE: dict[tuple[CollectionState, type[Message]], CollectionState] = {
+    (CollectionState.ASKED, SealedVector): CollectionState.RECEIVED,
+}
+SERVER_TABLE_ENDS: dict[CollectionState, CollectionState] = {CollectionState.ASKED: CollectionState.LATE}
+"""Where users go when the time is over."""
+
+_from_client = MessageDecoder((SealedVector,), "client")
+
+
+class OpenParticipant:
+    """One user's side of one `open` round: the sealed vector is all that it sends."""
+
+    masks: Sequence[Mask] = ()
+    finished = True
+
+    def __init__(self, party: Party) -> None:
+        setting = party.setting
+        head = SealedVector(setting.scope, setting.context, party.charter, party.user)
+        self._message, tail = blank(head, setting.vector_bytes)
+        self.words: Words = np.frombuffer(tail, dtype=setting.quantiser.ring.dtype)
+
+    def start(self) -> memoryview:
+        """Return the sealed vector."""
+        return self._message.toreadonly()
+
+    def take(self, message: Message) -> bytes:
+        """Refuse any further message."""
+        raise PeerError(f"{type(message).__name__} came from the server; an open round has one message each way")
+
+
+class OpenRound:
+    """The server's side of one `open` round over several batches."""
+
+    def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
+        self._groups, self._setting = tuple(groups), setting
+        self.round = setting.round
+        self._group_of = {user: group for group in self._groups for user in group.identities}
+        if len(self._group_of) != sum(len(group.identities) for group in self._groups):
             raise UsageError("a user is in two of the batches of this round")
-        if users > terms.cohort:
-            raise UsageError(f"{users} users are asked, more than the {terms.cohort} that the terms allow")
-        self._ring = {charter.digest: Ring(charter.modulus) for charter in self.charters}
-        for ring in self._ring.values():
-            terms.quantisation(ring)  # refuses terms whose sum could wrap around, before anyone is called
-        self._states = dict.fromkeys(self._batch_of, Collecting.ASKED)
+        largest = max((len(group.identities) for group in self._groups), default=0)
+        if largest > setting.quantiser.cohort:
+            raise UsageError(
+                f"a batch has {largest} users, more than the {setting.quantiser.cohort} that its charter allows"
+            )
+        self._states = dict.fromkeys(self._group_of, CollectionState.ASKED)
         self._sums: dict[bytes, Words] = {}
+        self._seen: set[str] = set()
 
     def start(self) -> Outgoing:
         """Return the first messages: the same bytes for all members of a batch."""
-        outgoing = {}
-        for charter in self.charters:
-            data = encode(round_call(charter, self.round, self.terms))
-            outgoing.update(dict.fromkeys((member.user for member in charter.members), data))
-        return outgoing
+        return {user: group.call for user, group in self._group_of.items()}
 
     def receive(self, user: str, data: Data) -> None:
-        """Take in a user's sealed vector; a violation raises PeerError and changes nothing."""
+        """Take in a user's sealed vector; a violation raises PeerError and changes nothing but the exposure."""
         if user not in self._states:
             raise PeerError(f"a message came from {user!r}, who was not asked in this round")
-        size = 4 * (self.terms.dimension + EXTRA_WORDS)
-        message, tail = decode_from_client(data, largest=size + LARGEST_HEAD)
-        state = following(SERVER_COLLECTING, self._states[user], message, user)
-        if not isinstance(message, SealedVector):
-            raise PeerError(f"{type(message).__name__} came from {user}, not a sealed vector")
-        charter = self._batch_of[user]
-        said = (message.scope, message.charter, message.round, message.user, message.terms)
-        meant = (charter.scope, charter.digest, self.round, user, self.terms.digest)
-        names = ("scope", "charter", "round", "user", "terms")
-        for name, came, expected in zip(names, said, meant, strict=True):
-            if came != expected:
-                raise PeerError(f"{user} sealed for another {name}: {came!r}, not {expected!r}")
+        size = self._setting.vector_bytes
+        message, tail = _from_client.decode(data, largest=size + LARGEST_HEAD)
+        group = self._group_of[user]
+        received = (message.scope, message.context, message.charter, message.user)
+        expected = (self._setting.scope, self._setting.context, group.name, user)
+        for name, one, other in zip(("scope", "round", "charter", "user"), received, expected, strict=True):
+            if one != other:
+                raise PeerError(f"{user} sealed for another {name}: {one!r}, not {other!r}")
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
-        words = np.frombuffer(tail, dtype="<u4")
-        ring = self._ring[charter.digest]
-        if ring.modulus < 2**32 and words.max() >= ring.modulus:
-            raise PeerError(f"{user} sent a word that is not below {ring.modulus}")
-        if charter.digest in self._sums:
-            ring.add_into(self._sums[charter.digest], words)
+        self._seen.add(user)
+        state = following(SERVER_TABLE, self._states[user], message, user)
+        words: Words = np.frombuffer(tail, dtype=self._setting.quantiser.ring.dtype)
+        if group.name in self._sums:
+            self._setting.quantiser.ring.add_into(self._sums[group.name], words)
         else:
-            self._sums[charter.digest] = words.copy()
+            self._sums[group.name] = words.copy()
         self._states[user] = state
 
     @property
     def waiting(self) -> frozenset[str]:
         """The users whose vector has not come."""
-        return frozenset(user for user, state in self._states.items() if state is Collecting.ASKED)
+        return frozenset(user for user, state in self._states.items() if state is CollectionState.ASKED)
 
     def advance(self) -> Outgoing:
         """End the only phase: vectors that come later are refused."""
-        self._states = {user: SERVER_COLLECTING_ENDS.get(state, state) for user, state in self._states.items()}
+        self._states = {user: SERVER_TABLE_ENDS.get(state, state) for user, state in self._states.items()}
         return {}
 
     def finish(self) -> RoundResult:
         """End the round with what has come; TooFewUsers if too few users are in complete batches."""
-        missing = {user for user, state in self._states.items() if state is not Collecting.RECEIVED}
-        found, lost = [], {}
-        for charter in self.charters:
-            users = tuple(member.user for member in charter.members)
-            absent = [user for user in users if user in missing]
+        missing = {user for user, state in self._states.items() if state is not CollectionState.RECEIVED}
+        sums, lost = [], {}
+        for group in self._groups:
+            users = tuple(group.identities)
+            absent = len(missing.intersection(users))
             if absent:
-                lost[charter.digest] = f"{len(absent)} of {len(users)} users did not answer"
+                lost[group.name] = f"{absent} of {len(users)} users did not answer"
                 continue
-            quantisation = self.terms.quantisation(self._ring[charter.digest])
             try:
-                found.append(LearnedSum(users, dequantise(self._sums[charter.digest], quantisation, len(users))))
+                total = dequantise(self._sums[group.name], self._setting.quantiser, len(users))
+                sums.append(LearnedSum(users, total))
             except PeerError as error:
-                lost[charter.digest] = str(error)
-        included = sum(len(part.users) for part in found)
-        if included < self.terms.min_included:
+                lost[group.name] = str(error)
+        included = sum(len(part.users) for part in sums)
+        if included < self._setting.terms.min_included:
             raise TooFewUsers(
-                f"{included} users in {len(found)} of {len(self.charters)} batches gave a sum in round "
-                f"{self.round}; {self.terms.min_included} are needed"
+                f"{included} users in {len(sums)} of {len(self._groups)} batches gave a sum in round "
+                f"{self.round}; {self._setting.terms.min_included} are needed"
             )
-        return RoundResult(self.round, tuple(found), lost)
+        return RoundResult(self.round, tuple(sums), lost)
+
+    def exposure(self) -> Exposure:
+        """Return every batch of which all vectors have come, in time or late, with right check words or not."""
+        whole = (group for group in self._groups if self._seen.issuperset(group.identities))
+        return Exposure(tuple(tuple(group.identities) for group in whole))
+
+
+class Open:
+    """The inner protocol `open`."""
+
+    name = "open"
+    rings: tuple[Ring, ...] = (RING_16, RING_32)
+    phases = 1
+    upload_phase = 0
+    runs_unsealed = False
+    server_sees = "the sum of each complete batch"
+    from_client: tuple[type[Message], ...] = (SealedVector,)
+    from_server: tuple[type[Message], ...] = ()
+
+    def cohort_bound(self, per_round: int, largest_batch: int) -> int:
+        """Return twice the largest batch: only a batch's own vectors are added, and two batches may merge."""
+        del per_round
+        return 2 * largest_batch
+
+    def least_included(self, batch_sizes: Iterable[int], privacy: int) -> int:
+        """Return 1: a batch's sum is shown by itself anyway."""
+        del batch_sizes, privacy
+        return 1
+
+    def participant(self, party: Party, threads: int) -> OpenParticipant:
+        """Return a client's side of one round."""
+        del threads
+        return OpenParticipant(party)
+
+    def server_round(self, groups: Sequence[Group], setting: RoundSetting, threads: int) -> OpenRound:
+        """Return the server's side of one round."""
+        del threads
+        return OpenRound(groups, setting)

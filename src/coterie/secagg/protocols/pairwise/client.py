@@ -1,73 +1,64 @@
 """One user's side of one pairwise round, from Advertise to Unmask (§5); bytes are decoded outside."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from threading import Lock
 
 import numpy as np
 
 from coterie.errors import PeerError
-from coterie.secagg.batch.charter import VerifyMember
-from coterie.secagg.crypto.keys import SIGNATURE_BYTES, IdentityKey, MaskKey, Seed, ShareKey, verify_signature
+from coterie.secagg.crypto.keys import SIGNATURE_BYTES, MaskKey, Seed, ShareKey, verify_signature
 from coterie.secagg.crypto.masking import Mask, add_masks
-from coterie.secagg.crypto.ring import EXTRA_WORDS, RING_32, Words
+from coterie.secagg.crypto.ring import Words
 from coterie.secagg.crypto.shamir import SHARE_BYTES, split
-from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES, locked, pair_mask, seed_digest, unlocked
-from coterie.secagg.protocols.pairwise.roster import Roster, check_positions, check_roster, least_of
-from coterie.secagg.protocols.pairwise.setting import Setting
-from coterie.secagg.wire.messages import (
+from coterie.secagg.protocols.interface import Party
+from coterie.secagg.protocols.pairwise.messages import (
     Advertisement,
     Agreement,
     Delivery,
     MaskedVector,
     Opening,
-    PhaseMessage,
     Proposal,
     RosterCall,
+    ServerPhase,
     Sharing,
     Unmasking,
-    blank,
-    encode,
-    rewrite,
 )
-from coterie.secagg.wire.states import CLIENT_PHASES, Taking, following
+from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES, locked, pair_mask, seed_digest, unlocked
+from coterie.secagg.protocols.pairwise.roster import Roster, check_positions, check_roster, least_of
+from coterie.secagg.protocols.pairwise.states import CLIENT_TABLE, ParticipantState
+from coterie.secagg.wire.framing import Message, blank, encode, rewrite
+from coterie.secagg.wire.states import following
 
 
-@dataclass(frozen=True)
-class Party:
-    """Who takes part in a round, and in which one: what stays the same from its first phase to its last."""
-
-    user: str
-    identity: IdentityKey
-    verify_member: VerifyMember
-    batch: Mapping[str, bytes]
-    """The identity keys of the user's own batch, which is in the sum as a whole or not at all."""
-    setting: Setting
-
-
-class Participant:
+class PairwiseParticipant:
     """A user in one round. Secrets are kept in memory only, each as long as it is needed: a restart ends it."""
 
     def __init__(self, party: Party, threads: int) -> None:
         self._party, self._setting, self._threads = party, party.setting, threads
         self._head = (party.setting.scope, party.setting.context, party.user)
-        self.state, self._lock = Taking.ADVERTISED, Lock()
+        self._state, self._lock = ParticipantState.ADVERTISED, Lock()
         self._mask_key, self._share_key = MaskKey.generate(), ShareKey.generate()
         self._seed = Seed.generate()
         head = MaskedVector(*self._head, bytes(SIGNATURE_BYTES))
-        self._message, tail = blank(head, 4 * (party.setting.terms.dimension + EXTRA_WORDS))
-        self.words: Words = np.frombuffer(tail, dtype="<u4")
-        """Where the vector is to be written, with `self_mask` among its masks."""
+        self._ring = party.setting.quantiser.ring
+        self._message, tail = blank(head, party.setting.vector_bytes)
+        self.words: Words = np.frombuffer(tail, dtype=self._ring.dtype)
+        self.masks: Sequence[Mask] = (Mask(self._seed, 1),)
+        """The mask that is opened if the user is included."""
         keys = (self._mask_key.public, self._share_key.public)
         signature = party.identity.sign("advertise", party.setting.context, party.user, *keys)
         self.advertisement = Advertisement(*self._head, *keys, signature)
 
     @property
-    def self_mask(self) -> Mask:
-        """The mask that is opened if the user is included."""
-        return Mask(self._seed, 1)
+    def finished(self) -> bool:
+        """Whether the last answer was given."""
+        return self._state is ParticipantState.DONE
 
-    def take(self, message: PhaseMessage) -> bytes | memoryview | None:
+    def start(self) -> bytes:
+        """Return the advertisement; the vector waits for its phase."""
+        return encode(self.advertisement)
+
+    def take(self, message: Message) -> bytes | memoryview | None:
         """Return the answer to a message of this round; a violation raises PeerError and changes nothing.
 
         One message at a time, whatever threads they come in: two proposals at once must not both be signed.
@@ -75,8 +66,9 @@ class Participant:
         with self._lock:
             return self._take(message)
 
-    def _take(self, message: PhaseMessage) -> bytes | memoryview | None:
-        state = following(CLIENT_PHASES, self.state, message, "the server")
+    def _take(self, message: Message) -> bytes | memoryview | None:
+        state = following(CLIENT_TABLE, self._state, message, "the server")
+        assert isinstance(message, ServerPhase)  # noqa: S101 - the table has no others
         if message.context != self._setting.context:
             raise PeerError(
                 f"the server speaks of the round {message.context.hex()}; this device is in "
@@ -92,14 +84,14 @@ class Participant:
                 answer = self._agree(message)
             case Opening():
                 answer = self._unmask(message)
-        self.state = state
+        self._state = state
         return answer
 
     def _share(self, message: RosterCall) -> bytes:
         """Phase 1: share the seed and the mask key among the holders."""
         party = self._party
         roster = Roster(self._setting.context, self._setting.inner, message.lines)
-        least, most = self._setting.terms.min_included, self._setting.terms.cohort
+        least, most = self._setting.terms.min_included, self._setting.quantiser.cohort
         check_roster(roster, self.advertisement, party.batch, party.verify_member, least=least, most=most)
         mine = roster.position[party.user]
         holders = roster.graph.holders(mine)
@@ -141,13 +133,13 @@ class Participant:
             # Within the batch the seal's masks already do what these do: it is in the sum as a whole or not.
             others = [roster.lines[place] for place in held if place not in own]
             masks = [pair_mask(roster, party.user, self._mask_key, line) for line in others]
-            add_masks(self.words, masks, RING_32, threads=self._threads)
+            add_masks(self.words, masks, self._ring, threads=self._threads)
             signature = party.identity.sign("upload", *roster.upload(sharers))
             rewrite(self._message, MaskedVector(*self._head, signature))
             answer = self._message.toreadonly()
         self._held |= held
         self._sharers, self._own, self._complete = sharers, frozenset(own) & present, complete
-        del self._message, self.words, self._ways, self._seed, self._mask_key, self._share_key
+        del self._message, self.words, self.masks, self._ways, self._seed, self._mask_key, self._share_key
         return answer
 
     def _opened_boxes(self, message: Delivery, senders: list[int]) -> dict[int, bytes]:

@@ -1,47 +1,37 @@
 """Who is in the sum together: the batches of a pairwise round, at the server (§5, §8)."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from coterie.errors import TooFewUsers, UsageError
-from coterie.secagg.wire.messages import LARGEST_ROSTER
-from coterie.secagg.wire.terms import Terms
+from coterie.secagg.protocols.interface import Group, RoundSetting
+from coterie.secagg.protocols.pairwise.messages import LARGEST_ROSTER
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Users who are in the sum together or not at all: a batch, or in an unsealed round one user."""
-
-    name: bytes
-    """The charter's digest; empty for a user alone."""
-    privacy: int
-    identities: Mapping[str, bytes]
-    call: bytes
-    """What its users are first sent."""
-
-    @property
-    def wanted(self) -> int:
-        """The least number of users in a sum with this group: it and T others."""
-        return len(self.identities) + self.privacy
+def least_included(group: Group) -> int:
+    """Return the least number of users in a sum with this group: it and T others."""
+    return len(group.identities) + group.privacy
 
 
 class Grouping:
     """All groups of a round, and what devices demand of a sum."""
 
-    def __init__(self, groups: Iterable[Group], terms: Terms) -> None:
+    def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
         self.groups = tuple(groups)
         self.of = {user: group for group in self.groups for user in group.identities}
-        self._least = terms.min_included
-        users, most = sum(len(group.identities) for group in self.groups), min(terms.cohort, LARGEST_ROSTER)
+        self._least = setting.terms.min_included
+        users, most = (
+            sum(len(group.identities) for group in self.groups),
+            min(setting.quantiser.cohort, LARGEST_ROSTER),
+        )
         if len(self.of) != users:
             raise UsageError("a user is in two of the batches of this round")
         if users > most:
-            raise UsageError(f"{users} users are asked, more than the {most} that the terms allow")
-        least = max((group.wanted for group in self.groups), default=2)
-        if not least <= terms.min_included <= users:
+            raise UsageError(f"{users} users are asked, more than the {most} that the quantiser allows")
+        least = max((least_included(group) for group in self.groups), default=2)
+        if not least <= setting.terms.min_included <= users:
             raise UsageError(
-                f"min_included is {terms.min_included}; give {least} (the largest batch and T more) to {users} "
-                "(everyone asked)"
+                f"min_included is {setting.terms.min_included}; give {least} (the largest batch and T more) to "
+                f"{users} (everyone asked)"
             )
 
     def complete(self, users: Iterable[str]) -> list[Group]:

@@ -9,7 +9,7 @@ import numpy as np
 from coterie.errors import TooFewUsers
 from coterie.secagg.crypto.keys import MaskKey, Seed
 from coterie.secagg.crypto.masking import Mask, add_masks
-from coterie.secagg.crypto.ring import RING_32, Words
+from coterie.secagg.crypto.ring import Ring, Words
 from coterie.secagg.crypto.shamir import LIMBS, combine_all
 from coterie.secagg.protocols.pairwise.pairs import pair_mask, seed_digest
 from coterie.secagg.protocols.pairwise.roster import Roster, least_of
@@ -53,8 +53,9 @@ class Shares:
         yield from zip(wanted.tolist(), combine_all(points, self.limbs[rows]), strict=True)
 
 
-def unmask(
+def unmask(  # noqa: PLR0917 - a sum, its ring, and all that opens it
     total: Words,
+    ring: Ring,
     roster: Roster,
     shares: Shares,
     seed_digests: Mapping[int, bytes],
@@ -69,7 +70,7 @@ def unmask(
     """
     masks = _left(roster, shares, seed_digests, included)
     while some := list(islice(masks, MASKS_AT_ONCE)):
-        add_masks(total, some, RING_32, threads=threads)
+        add_masks(total, some, ring, threads=threads)
 
 
 def _left(

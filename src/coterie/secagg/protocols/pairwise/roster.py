@@ -9,11 +9,12 @@ from itertools import pairwise
 import numpy as np
 
 from coterie.errors import PeerError
-from coterie.secagg.batch.charter import LARGEST_NAME, VerifyMember
+from coterie.secagg.batch.charter import LARGEST_NAME
+from coterie.secagg.batch.identity import VerifyMember
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import MaskKey, Seed, ShareKey, check_exchange_key, verify_signature
 from coterie.secagg.protocols.pairwise.graph import Circle, Complete, Graph
-from coterie.secagg.wire.messages import Advertisement, Positions, RosterLine
+from coterie.secagg.protocols.pairwise.messages import Advertisement, Positions, RosterLine
 
 
 def least_of(users: int) -> int:
@@ -50,7 +51,7 @@ class Roster:
     def digest(self) -> bytes:
         """SHA-256 over the context and all lines but their signatures."""
         lines = (enc(line.user, line.identity, line.mask_key, line.share_key) for line in self.lines)
-        return hashlib.sha256(enc("coterie/v1/roster", self.context, len(self.lines), *lines)).digest()
+        return hashlib.sha256(enc("coterie/v2/roster", self.context, len(self.lines), *lines)).digest()
 
     @cached_property
     def position(self) -> dict[str, int]:

@@ -6,54 +6,55 @@ import numpy as np
 
 from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.secagg.crypto.keys import verify_signature
-from coterie.secagg.crypto.ring import EXTRA_WORDS, RING_32, Words, dequantise
+from coterie.secagg.crypto.quantiser import dequantise
+from coterie.secagg.crypto.ring import Words
 from coterie.secagg.crypto.shamir import LIMBS, SHARE_BYTES
-from coterie.secagg.protocols.interface import LearnedSum, Outgoing, RoundResult
-from coterie.secagg.protocols.pairwise.grouping import Group, Grouping
-from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES
-from coterie.secagg.protocols.pairwise.recovery import Shares, unmask
-from coterie.secagg.protocols.pairwise.roster import Roster, check_line
-from coterie.secagg.protocols.pairwise.setting import Setting
-from coterie.secagg.wire.messages import (
+from coterie.secagg.protocols.interface import Exposure, Group, LearnedSum, Outgoing, RoundResult, RoundSetting
+from coterie.secagg.protocols.pairwise.grouping import Grouping
+from coterie.secagg.protocols.pairwise.messages import (
     Advertisement,
     Agreement,
-    ClientMessage,
-    Data,
+    ClientPhase,
     Delivery,
     MaskedVector,
     Opening,
-    PhaseAnswer,
     Proposal,
     RosterCall,
     RosterLine,
     Sharing,
     Unmasking,
-    decode_from_client,
-    encode,
 )
-from coterie.secagg.wire.states import SERVER_PAIRWISE, SERVER_PAIRWISE_ENDS, Pairing, following
+from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES
+from coterie.secagg.protocols.pairwise.recovery import Shares, unmask
+from coterie.secagg.protocols.pairwise.roster import Roster, check_line
+from coterie.secagg.protocols.pairwise.states import SERVER_TABLE, SERVER_TABLE_ENDS, ServerState
+from coterie.secagg.wire.framing import Data, MessageDecoder, encode
+from coterie.secagg.wire.states import following
 
 LARGEST_HEAD = 4096
 """Bytes that a message has at most beside its shares or words."""
 PHASES = 5
-_EXPECTING = frozenset(state for state, _ in SERVER_PAIRWISE)
+_EXPECTING = frozenset(state for state, _ in SERVER_TABLE)
+_from_client = MessageDecoder((Advertisement, Sharing, MaskedVector, Agreement, Unmasking), "client")
 
 
 class PairwiseRound:
     """The server's side of one round of SecAgg or SecAgg+."""
 
-    def __init__(self, groups: Iterable[Group], setting: Setting, *, threads: int) -> None:
+    def __init__(self, groups: Iterable[Group], setting: RoundSetting, threads: int) -> None:
         self.round, self._terms, self._setting = setting.round, setting.terms, setting
         self._head = (setting.scope, setting.context)
-        self._grouping = Grouping(groups, setting.terms)
+        self._grouping = Grouping(groups, setting)
         self._threads = threads
-        self._quantisation = setting.terms.quantisation(RING_32)
-        self._states = dict.fromkeys(self._grouping.of, Pairing.CALLED)
+        self._quantiser = setting.quantiser
+        self._ring = setting.quantiser.ring
+        self._states = dict.fromkeys(self._grouping.of, ServerState.CALLED)
         self._lines: dict[str, RosterLine] = {}
         self._boxes: dict[str, bytes] = {}
         self._seed_digests: dict[str, bytes] = {}
         self._partial: dict[bytes, Words] = {}
-        self._total: Words = np.zeros(setting.terms.dimension + EXTRA_WORDS, dtype=np.uint32)
+        size = setting.terms.dimension + setting.quantiser.extra_words
+        self._total: Words = np.zeros(size, dtype=self._ring.dtype)
         self._uploads: dict[str, bytes] = {}
         self._signatures: dict[str, bytes] = {}
         self._opened: dict[str, Words] = {}
@@ -74,10 +75,10 @@ class PairwiseRound:
         """Take in a user's answer; a violation raises PeerError and changes nothing."""
         if user not in self._states:
             raise PeerError(f"a message came from {user!r}, who was not asked in this round")
-        words = 4 * (self._terms.dimension + EXTRA_WORDS)
-        largest = LARGEST_HEAD + max(words, BOX_BYTES * len(self._states))
-        message, tail = decode_from_client(data, largest)
-        state = following(SERVER_PAIRWISE, self._states[user], message, user)
+        largest = LARGEST_HEAD + max(self._setting.vector_bytes, BOX_BYTES * len(self._states))
+        message, tail = _from_client.decode(data, largest)
+        assert isinstance(message, ClientPhase)  # noqa: S101 - the decoder has no others
+        state = following(SERVER_TABLE, self._states[user], message, user)
         self._take(user, message, tail)
         self._states[user] = state
 
@@ -99,19 +100,23 @@ class PairwiseRound:
         digests = {places[user]: digest for user, digest in self._seed_digests.items()}
         total = self._total.copy()
         included = frozenset(self._included)
-        unmask(total, self._roster, Shares.gathered(held), digests, included, threads=self._threads)
+        unmask(total, self._ring, self._roster, Shares.gathered(held), digests, included, threads=self._threads)
         users = tuple(self._roster.lines[place].user for place in self._included)
         try:
-            found = LearnedSum(users, dequantise(total, self._quantisation, len(users)))
+            found = LearnedSum(users, dequantise(total, self._quantiser, len(users)))
         except PeerError as error:
             raise TooFewUsers(f"round {self.round} gave no sum: {error}") from None
         return RoundResult(self.round, (found,), self._grouping.lost(self._absent))
 
+    def exposure(self) -> Exposure:
+        """Return what the bytes received so far would open."""
+        if self._signatures:
+            return Exposure((tuple(self._roster.lines[place].user for place in self._included),))
+        return Exposure()
+
     # --- what comes
 
-    def _take(self, user: str, message: ClientMessage, tail: memoryview) -> None:
-        if not isinstance(message, PhaseAnswer):
-            raise PeerError(f"{type(message).__name__} came from {user}, which no phase asks for")
+    def _take(self, user: str, message: ClientPhase, tail: memoryview) -> None:
         said = (message.scope, message.context.hex(), message.user)
         meant = (self._setting.scope, self._setting.context.hex(), user)
         for name, came, right in zip(("scope", "round", "user"), said, meant, strict=True):
@@ -147,20 +152,20 @@ class PairwiseRound:
 
     def _add(self, user: str, message: MaskedVector, tail: memoryview) -> None:
         """Add a vector to its batch's; the last one takes the batch into the sum."""
-        size = 4 * (self._terms.dimension + EXTRA_WORDS)
+        size = self._setting.vector_bytes
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
         self._verify(user, message.signature, "upload", *self._roster.upload(self._sharers))
         self._uploads[user] = message.signature
-        words = np.frombuffer(tail, dtype="<u4")
+        words: Words = np.frombuffer(tail, dtype=self._ring.dtype)
         group = self._grouping.of[user]
         others = [self._states[other] for other in group.identities if other != user]
-        if all(state is Pairing.UPLOADED for state in others):
-            RING_32.add_into(self._total, words)
+        if all(state is ServerState.UPLOADED for state in others):
+            self._ring.add_into(self._total, words)
             if group.name in self._partial:
-                RING_32.add_into(self._total, self._partial.pop(group.name))
+                self._ring.add_into(self._total, self._partial.pop(group.name))
         elif group.name in self._partial:
-            RING_32.add_into(self._partial[group.name], words)
+            self._ring.add_into(self._partial[group.name], words)
         else:
             self._partial[group.name] = words.copy()
 
@@ -189,7 +194,7 @@ class PairwiseRound:
         self._demand_responders(len(self._boxes), "shared")
         self._grouping.demand(self._boxes, "shared")
         complete = {user for group in self._grouping.complete(self._boxes) for user in group.identities}
-        self._states |= dict.fromkeys(self._boxes.keys() - complete, Pairing.HELPING)
+        self._states |= dict.fromkeys(self._boxes.keys() - complete, ServerState.HELPING)
         places, holders = self._roster.position, self._roster.graph.holders
         self._sharers = tuple(sorted(places[user] for user in self._boxes))
         delivered: dict[int, list[memoryview]] = {place: [] for place in self._sharers}
@@ -206,7 +211,7 @@ class PairwiseRound:
 
     def _propose(self) -> Outgoing:
         # Of an incomplete batch nobody was asked for a vector; absent are only those who did not answer.
-        gone = (Pairing.LOST, Pairing.DELIVERED)
+        gone = (ServerState.LOST, ServerState.DELIVERED)
         self._absent = frozenset(user for user, state in self._states.items() if state in gone)
         left = self._states.keys() - self._absent
         self._end_phase()
@@ -236,7 +241,7 @@ class PairwiseRound:
         return {}
 
     def _end_phase(self) -> None:
-        self._states = {user: SERVER_PAIRWISE_ENDS.get(state, state) for user, state in self._states.items()}
+        self._states = {user: SERVER_TABLE_ENDS.get(state, state) for user, state in self._states.items()}
 
     def _demand_responders(self, users: int, done: str) -> None:
         if users < self._roster.threshold:
