@@ -1,4 +1,4 @@
-"""Draw the state diagrams of docs/protocol.md from the tables in coterie.secagg.wire.states, as plain SVG.
+"""Draw the state diagrams of docs/protocol.md from the tables of coterie.secagg, as plain SVG.
 
 python docs/diagrams.py
 """
@@ -10,6 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from coterie.secagg.protocols import open as collection
+from coterie.secagg.protocols.pairwise import states as pairwise
 from coterie.secagg.wire import states
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -41,15 +43,19 @@ def arrows(table: Mapping[tuple[Any, Any], Any], steps: Mapping[Any, Any]) -> li
 
 
 DIAGRAMS = {
-    "client-joining": (states.Joining, arrows(states.CLIENT_JOINING, {})),
-    "client-taking": (states.Taking, arrows(states.CLIENT_TAKING, states.CLIENT_STEPS)),
-    "server-forming": (states.Forming, arrows(states.SERVER_FORMING, states.SERVER_FORMING_ENDS)),
-    "server-collecting": (states.Collecting, arrows(states.SERVER_COLLECTING, states.SERVER_COLLECTING_ENDS)),
+    "client-enrolment": (states.EnrolmentState, arrows(states.CLIENT_ENROLMENT, {})),
+    "client-rounds": (states.ClientState, arrows(states.CLIENT_SEALED, states.CLIENT_STEPS)),
+    "server-founding": (states.FoundingState, arrows(states.SERVER_FOUNDING, states.SERVER_FOUNDING_ENDS)),
+    "server-open": (
+        collection.CollectionState,
+        arrows(collection.SERVER_TABLE, collection.SERVER_TABLE_ENDS),
+    ),
+    "client-pairwise": (pairwise.ParticipantState, arrows(pairwise.CLIENT_TABLE, {})),
     "server-pairwise": (
-        states.Pairing,
+        pairwise.ServerState,
         [
-            *arrows(states.SERVER_PAIRWISE, states.SERVER_PAIRWISE_ENDS),
-            Arrow(states.Pairing.SHARED, "in an incomplete batch", states.Pairing.HELPING, own=True),
+            *arrows(pairwise.SERVER_TABLE, pairwise.SERVER_TABLE_ENDS),
+            Arrow(pairwise.ServerState.SHARED, "in an incomplete batch", pairwise.ServerState.HELPING, own=True),
         ],
     ),
 }

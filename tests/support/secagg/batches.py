@@ -3,8 +3,11 @@
 import numpy as np
 
 from coterie.secagg import (
+    RING_32,
+    BatchRules,
     DeviceConfiguration,
     IdentityKey,
+    Quantiser,
     Terms,
     TrustServerForIdentities,
     UnsealedClient,
@@ -22,18 +25,19 @@ def configuration(**changes):
     return DeviceConfiguration(**{**options, **changes})
 
 
+def quantiser(**changes):
+    """A quantiser that fits the configuration: equal weights, 60 users, words of 32 bits."""
+    return Quantiser(**{"ring": RING_32, "clip": 1.0, "weight_cap": 1, "cohort": 60, **changes})
+
+
+def rules(**changes):
+    """What all batches of a federation have in common."""
+    return BatchRules(**{"scope": SCOPE, "privacy": 2, "quantiser": quantiser(), "inner": "open", **changes})
+
+
 def terms(**changes):
     """Terms that fit the configuration."""
-    options = {
-        "model": b"model",
-        "configuration": b"{}",
-        "dimension": DIMENSION,
-        "clip": 1.0,
-        "cohort": 60,
-        "weight_cap": 1,
-        "min_included": 1,
-    }
-    return Terms(**{**options, **changes})
+    return Terms(**{"model": b"model", "dimension": DIMENSION, **changes})
 
 
 def updates(names):
@@ -43,17 +47,21 @@ def updates(names):
 
 
 class Batches:
-    """Clients by name, and the charters of their batches."""
+    """Clients by name, and the charters of their batches.
 
-    def __init__(self, batches, size, *, privacy=None, inner="open", first=0, prefix="user", **changes):
+    `size`, unless `privacy` is given, is also T. `common` holds further rules of all charters, such as their
+    quantiser; `changes` are in the configuration of all devices.
+    """
+
+    def __init__(
+        self, batches, size, *, privacy=None, inner="open", first=0, prefix="user", common=None, **changes
+    ):
         names = [[f"{prefix}-{b}-{i}" for i in range(size)] for b in range(batches)]
         self.clients = {
             name: simulated_client(name, configuration(**changes)) for batch in names for name in batch
         }
-        self.charters = [
-            found_batch(SCOPE, privacy or size, [self.clients[name] for name in batch], inner, first)
-            for batch in names
-        ]
+        self.rules = rules(**{"privacy": privacy or size, "inner": inner, **(common or {})})
+        self.charters = [found_batch(self.rules, [self.clients[name] for name in batch], first) for batch in names]
         self.updates = updates(self.clients)
 
     def train(self, user, task):
@@ -63,9 +71,10 @@ class Batches:
 
 
 class Loners:
-    """Unsealed clients by name, and their identity keys."""
+    """Unsealed clients by name, their identity keys, and the rules of their rounds."""
 
-    def __init__(self, count, **changes):
+    def __init__(self, count, *, common=None, **changes):
+        self.rules = rules(**{"inner": "secagg", **(common or {})})
         keys = {f"user-{number}": IdentityKey.generate() for number in range(count)}
         self.clients = {
             name: UnsealedClient(name, key, configuration(**changes), TrustServerForIdentities())

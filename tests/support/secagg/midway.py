@@ -5,8 +5,10 @@ import pytest
 
 from coterie.errors import PeerError
 from coterie.secagg import Task, run_round, sealed_round
-from coterie.secagg.wire.messages import RosterLine, decode_from_client, decode_from_server, encode
-from support.secagg.batches import Batches, terms
+from coterie.secagg.protocols import messages_from_client, messages_from_server
+from coterie.secagg.protocols.pairwise.messages import RosterLine
+from coterie.secagg.wire.framing import encode
+from support.secagg.batches import Batches, quantiser, terms
 from support.secagg.servers import packed, refused
 
 ADVERTISE, SHARE, UPLOAD, AGREE, UNMASK = range(5)
@@ -18,10 +20,12 @@ class Midway:
     "me" is a member of the first batch: tests give it messages that are almost right.
     """
 
-    def __init__(self, phase, inner="secagg", away=(), conditions=None, **changes):
-        self.batches = Batches(3, 3, inner=inner, **changes)
+    def __init__(self, phase, inner="secagg", away=(), conditions=None, common=None, **changes):
+        self.batches = Batches(
+            3, 3, inner=inner, common={"quantiser": quantiser(cohort=9), **(common or {})}, **changes
+        )
         self.clients = self.batches.clients
-        self.terms = conditions or terms(cohort=9, min_included=6)
+        self.terms = conditions or terms(min_included=6)
         self.server = sealed_round(self.batches.charters, 0, self.terms)
         self.answers = {}
         self._ready(self.server.start())
@@ -57,7 +61,7 @@ class Midway:
     @property
     def good(self):
         """The message that is ready for "me"."""
-        return decode_from_server(self.outgoing[self.me.user])
+        return messages_from_server.decode(self.outgoing[self.me.user])[0]
 
     def refuses(self, reason, **changes):
         """ "me" refuses its message with these changes, and is as it was."""
@@ -83,7 +87,7 @@ class Midway:
 
     def changed(self, user, changes):
         """A user's last answer, with changes to its head."""
-        message, tail = decode_from_client(self.answers[user])
+        message, tail = messages_from_client.decode(self.answers[user])
         return packed(msgspec.structs.replace(message, **changes), bytes(tail))
 
     def ends_well(self):

@@ -23,7 +23,7 @@ VALUES = (
 def with_body(body, tail=b""):
     """A message with a right header around any body and tail."""
     padding = bytes(-(HEADER.size + len(body)) % 64) if tail else b""
-    return HEADER.pack(b"COT", 1, len(body), len(tail)) + body + padding + tail
+    return HEADER.pack(b"COT", 2, len(body), len(tail)) + body + padding + tail
 
 
 def parts(data):

@@ -1,6 +1,7 @@
 """A server that holds the keys of all members but one: what the tests of refusals begin with."""
 
 import dataclasses
+import struct
 
 import msgspec
 import numpy as np
@@ -13,23 +14,17 @@ from coterie.secagg import (
     Member,
     Membership,
     MemoryStore,
-    OpenRound,
     SealedClient,
     SealKey,
     TrustServerForIdentities,
 )
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import MaskKey, ShareKey
-from coterie.secagg.wire.messages import (
-    Draft,
-    Founding,
-    Invitation,
-    blank,
-    decode_from_client,
-    decode_from_server,
-    encode,
-)
-from support.secagg.batches import DIMENSION, SCOPE, configuration, terms
+from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.server import round_call
+from coterie.secagg.wire.framing import blank, encode
+from coterie.secagg.wire.messages import Draft, Founding, Invitation
+from support.secagg.batches import DIMENSION, SCOPE, configuration, quantiser, terms
 
 UPDATE = np.full(DIMENSION, 0.25, dtype=np.float32)
 
@@ -71,8 +66,7 @@ def packed(message, tail=b""):
 
 def call(charter, round_=0, changes=None, **conditions):
     """A call to a round of a charter, as bytes; `changes` go into its fields unchecked, as a server's would."""
-    message = OpenRound([charter], round_, terms(**conditions)).start()[charter.members[0].user]
-    return encode(msgspec.structs.replace(decode_from_server(message), **(changes or {})))
+    return encode(msgspec.structs.replace(round_call(charter, round_, terms(**conditions)), **(changes or {})))
 
 
 def changed(charter, user, **fields):
@@ -81,11 +75,32 @@ def changed(charter, user, **fields):
     return dataclasses.replace(charter, members=tuple(members))
 
 
-def raw_charter(charter, members):
-    """A charter's encoding with these lines for its members, in this order."""
+def raw_charter(charter, members=None, **fields):
+    """A charter's encoding with other fields, also some that no `Charter` can hold.
+
+    The lines of `members` come in the order given. The names of the fields are those of the list below.
+    """
+    members = charter.members if members is None else members
     lines = [enc(member.user, member.identity, member.seal, member.predecessor) for member in members]
-    rules = (charter.scope, charter.privacy, charter.modulus, charter.inner, charter.first)
-    return enc("coterie/sealed", 1, *rules, len(lines), *lines)
+    options = {
+        "protocol": "coterie/sealed",
+        "version": 2,
+        "scope": charter.scope,
+        "privacy": charter.privacy,
+        "modulus": charter.quantiser.ring.modulus,
+        "clip": struct.pack("<d", charter.quantiser.clip),
+        "weight_cap": charter.quantiser.weight_cap,
+        "cohort": charter.quantiser.cohort,
+        "levels": charter.quantiser.levels,
+        "inner": charter.inner,
+        "colluders": charter.parameters.colluders,
+        "losses": charter.parameters.losses,
+        "recipe": charter.recipe,
+        "first": charter.first,
+        "count": len(lines),
+    }
+    assert fields.keys() <= options.keys()
+    return enc(*{**options, **fields}.values(), *lines)
 
 
 class Enrolling:
@@ -104,7 +119,7 @@ class Enrolling:
 
     def enrol(self):
         """Invite the device, and take fresh seal keys for the others."""
-        self.mine, _ = decode_from_client(self.client.receive(encode(Invitation(SCOPE))))
+        self.mine, _ = messages_from_client.decode(self.client.receive(encode(Invitation(SCOPE))))
         self.seals = {user: SealKey.generate().public for user in self.identities}
 
     def newcomers(self, count, predecessor=b""):
@@ -125,7 +140,7 @@ class Enrolling:
         options = {
             "scope": SCOPE,
             "privacy": len(others) + 1,
-            "modulus": 2**32,
+            "quantiser": quantiser(),
             "inner": "open",
             "members": (mine, *others, *newcomers),
             "first": self.sealed_round + 1,
@@ -139,7 +154,7 @@ class Enrolling:
 
     def sign(self, charter):
         """Have the device sign a draft; return everybody's signatures, its own from its answer."""
-        answer, _ = decode_from_client(self.client.receive(encode(Draft(charter.encode()))))
+        answer, _ = messages_from_client.decode(self.client.receive(encode(Draft(charter.encode()))))
         return {**self.signatures(charter.encode()), "me": answer.signature}
 
     def found(self, charter):
@@ -148,9 +163,9 @@ class Enrolling:
         self.client.receive(encode(Founding(charter.encode(), signatures)))
         return charter
 
-    def seal(self, charter, round_=0):
+    def seal(self, charter, round_=0, update=UPDATE, **options):
         """Let the device seal a round; from then on everybody names this charter as predecessor."""
-        sent = self.client.seal(self.client.receive(call(charter, round_)), UPDATE)
+        sent = self.client.seal(self.client.receive(call(charter, round_)), update, **options)
         self.sealed_under, self.sealed_round = charter.digest, round_
         return sent
 

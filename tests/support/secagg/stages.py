@@ -8,7 +8,6 @@ import numpy as np
 from coterie.secagg import (
     BatchFounder,
     IdentityKey,
-    OpenRound,
     SealedClient,
     TrustServerForIdentities,
     UnsealedClient,
@@ -17,37 +16,42 @@ from coterie.secagg import (
     simulated_client,
     unsealed_round,
 )
-from coterie.secagg.wire.messages import (
-    Accepted,
+from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.protocols.open import SealedVector
+from coterie.secagg.protocols.pairwise.messages import (
     Advertisement,
     Agreement,
     Delivery,
-    Draft,
-    Enrolment,
-    Founding,
-    Invitation,
     MaskedVector,
     Opening,
     Proposal,
     RosterCall,
-    RoundCall,
-    SealedVector,
     Sharing,
-    Signed,
     Unmasking,
+)
+from coterie.secagg.wire.messages import (
+    Accepted,
+    Draft,
+    Enrolment,
+    Founding,
+    Invitation,
+    RoundCall,
+    Signed,
     UnsealedCall,
 )
-from support.secagg.batches import SCOPE, configuration, terms
+from support.secagg.batches import SCOPE, configuration, quantiser, rules, terms
 from support.secagg.servers import UPDATE, Enrolling, call, frozen, packed
 
-JOINING = ((Invitation, Enrolment), (Draft, Signed), (Founding, Accepted))
+ENROLMENT = ((Invitation, Enrolment), (Draft, Signed), (Founding, Accepted))
 """What a client is sent on its way into a batch, and its answers."""
 PHASES = ((RosterCall, Sharing), (Delivery, MaskedVector), (Proposal, Agreement), (Opening, Unmasking))
 """The same in the phases of a pairwise round, after the call and the advertisement."""
-SERVER_KINDS = (*(sent for sent, _ in JOINING), RoundCall, UnsealedCall, *(sent for sent, _ in PHASES))
+SERVER_KINDS = (*(sent for sent, _ in ENROLMENT), RoundCall, UnsealedCall, *(sent for sent, _ in PHASES))
 CLIENT_KINDS = (
-    *(answer for _, answer in JOINING), SealedVector, Advertisement, *(answer for _, answer in PHASES),
+    *(answer for _, answer in ENROLMENT), SealedVector, Advertisement, *(answer for _, answer in PHASES),
 )  # fmt: skip
+
+PAIRWISE = rules(inner="secagg", quantiser=quantiser(cohort=6))
 
 
 class Stage:
@@ -89,13 +93,17 @@ class Stage:
             part._message[:] = content
 
     def states(self):
-        """Where the machine stands in the tables of states.py."""
+        """Where the machine stands in its tables: a client in each of those that it has now."""
         if isinstance(self.machine, SealedClient):
             with self.machine.membership.record(SCOPE) as record:
-                return record.joining, self.machine._state(record, SCOPE)
+                return record.enrolment, self.machine._state(record, SCOPE), *self._phase()
         if isinstance(self.machine, UnsealedClient):
-            return (self.machine._state(SCOPE),)
+            return self.machine._state(SCOPE), *self._phase()
         return (self.machine._states[self.sender],)
+
+    def _phase(self):
+        """Where a client stands in the phases of a pairwise round, if it is in one."""
+        return [part._state for part in self.machine._rounds.values()]
 
 
 def _saved(part):
@@ -166,14 +174,14 @@ class Life:
 
     def _found(self, in_force):
         """Let all found a batch; `in_force` is a call under the charter before."""
-        founder = BatchFounder(SCOPE, 3, self.clients, inner="open", first=len(self.rounds) and 1)
+        founder = BatchFounder(rules(privacy=3), self.clients, first=len(self.rounds) and 1)
         to_ana, from_bob, from_cas = {}, {}, {}
         if in_force is not None:
             to_ana[RoundCall] = in_force
         if self.rounds:
             from_bob[SealedVector] = self.rounds[-1].good[SealedVector]
         outgoing = founder.invitations()
-        for sent, answered in JOINING:
+        for sent, answered in ENROLMENT:
             self.founders.append(Stage(founder, from_bob, "bob"))
             to_ana[sent] = outgoing["ana"]
             self._device(to_ana)
@@ -186,17 +194,17 @@ class Life:
         return founder.charter
 
     def _seal(self, charter):
-        """Let all seal round 0; beside their batch is one modulo the prime."""
-        prime = Enrolling().charter(inner="lightsecagg", modulus=2**31 - 1)
-        server = OpenRound([charter, prime], 0, terms())
+        """Let all seal round 0; beside their batch is another."""
+        other = Enrolling().charter()
+        server = sealed_round([charter, other], 0, terms())
         sealed = {
-            user: bytes(client.seal(client.receive(call(charter)), UPDATE, rng=np.random.default_rng(0)))
+            user: bytes(client.seal(client.receive(call(charter)), UPDATE))
             for user, client in self.clients.items()
         }
         from_bob = {**self.founders[-1].good, SealedVector: sealed["bob"]}
-        words = np.arange(len(UPDATE) + 3, dtype="<u4").tobytes()
-        head = SealedVector(SCOPE, prime.digest, 0, "me", terms().digest)
-        from_me = {**from_bob, SealedVector: packed(head, words)}
+        good, tail = messages_from_client.decode(sealed["bob"])
+        words = np.arange(len(tail) // 4, dtype="<u4").tobytes()
+        from_me = {**from_bob, SealedVector: packed(SealedVector(SCOPE, good.context, other.digest, "me"), words)}
         for user in ("ana", "bob"):
             self.rounds += [Stage(server, from_bob, "bob"), Stage(server, from_me, "me")]
             server.receive(user, sealed[user])
@@ -211,11 +219,10 @@ class Life:
         clients = {user: simulated_client(user, configuration()) for user in users}
         self.pairs = clients
         charters = [
-            found_batch(SCOPE, 2, [clients[user] for user in users[start : start + 2]], inner="secagg")
-            for start in (0, 2, 4)
+            found_batch(PAIRWISE, [clients[user] for user in users[start : start + 2]]) for start in (0, 2, 4)
         ]
-        server = sealed_round(charters, 0, terms(cohort=6, min_included=4))
-        later = sealed_round(charters, 1, terms(cohort=6, min_included=4)).start()["ana"]
+        server = sealed_round(charters, 0, terms(min_included=4))
+        later = sealed_round(charters, 1, terms(min_included=4)).start()["ana"]
         from_user = {user: {} for user in users}
         outgoing = server.start()
         for phase, (sent, answered) in enumerate(((RoundCall, Advertisement), *PHASES)):
@@ -225,7 +232,7 @@ class Life:
                 if phase == 0:
                     if user == "ana":
                         self._participant(clients, {RoundCall: data}, forming=False)
-                    answer = clients[user].seal(answer, UPDATE, rng=np.random.default_rng(0))
+                    answer = clients[user].seal(answer, UPDATE)
                 if answer is not None:
                     from_user[user][answered] = bytes(answer)
             seen = [user for user in ("bob", "eve", "fay") if user in outgoing]
@@ -244,10 +251,10 @@ class Life:
         self.participants.append(before[0])
         if not forming:
             return
-        founder = BatchFounder(SCOPE, 2, mates, inner="secagg", first=1)
+        founder = BatchFounder(PAIRWISE, mates, first=1)
         outgoing = founder.invitations()
         forming = dict(good)
-        for sent, _ in JOINING[:2]:
+        for sent, _ in ENROLMENT[:2]:
             forming[sent] = outgoing["ana"]
             answers = {user: client.receive(outgoing[user]) for user, client in mates.items()}
             self.participants.append(Stage(clients["ana"], forming))
@@ -265,8 +272,8 @@ class Life:
             for user, key in keys.items()
         }
         identities = {user: key.public for user, key in keys.items()}
-        server = unsealed_round("secagg", SCOPE, identities, 0, terms(cohort=3, min_included=2))
-        later = unsealed_round("secagg", SCOPE, identities, 1, terms(cohort=3, min_included=2)).start()["ana"]
+        server = unsealed_round(PAIRWISE, identities, 0, terms(min_included=2))
+        later = unsealed_round(PAIRWISE, identities, 1, terms(min_included=2)).start()["ana"]
         outgoing = server.start()
         for phase, (sent, _) in enumerate(((UnsealedCall, Advertisement), *PHASES)):
             good = {UnsealedCall: later, sent: outgoing["ana"]}
@@ -274,10 +281,7 @@ class Life:
             answers = {user: clients[user].receive(data) for user, data in outgoing.items()}
             if phase == 0:
                 self.loners.append(Stage(clients["ana"], good))
-                answers = {
-                    user: clients[user].seal(task, UPDATE, rng=np.random.default_rng(0))
-                    for user, task in answers.items()
-                }
+                answers = {user: clients[user].seal(task, UPDATE) for user, task in answers.items()}
             for user, answer in answers.items():
                 server.receive(user, bytes(answer))
             outgoing = server.advance()
