@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.cli.options import Json, check_seed, dropout_choices
+from coterie.cli.options import Json, check_seed, check_torch, dropout_choices
 from coterie.cli.weak import bracket, proven_weak_level
 from coterie.errors import CoterieError, UsageError
 from coterie.storage.files import atomic_write
@@ -85,6 +85,7 @@ def run(
     """
     from coterie.cli.live import LiveView
 
+    check_torch("run")
     changes = _changes(
         {
             "data.source": data,
