@@ -121,7 +121,7 @@ def test_the_page_of_a_real_run_is_drawn_quietly(chromium, ended, width):
     """In a browser: plots are drawn, the width is kept, nothing is fetched, nothing complains."""
     page_file = ended[0] / "report.html"
     with visit(chromium, page_file, width) as visited:
-        assert visited.page.locator(".canvas .main-svg").count() >= 6
+        assert visited.page.locator(".area").count() >= 6
         assert visited.page.evaluate("document.documentElement.scrollWidth") == width
         assert visited.requests == [page_file.as_uri()]
         assert visited.complaints == []

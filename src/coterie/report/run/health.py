@@ -6,7 +6,7 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.report.page.blocks import Block, Details, Plot, Plots, Table, Text
-from coterie.report.page.plots import stacked_bars
+from coterie.report.page.plots import StackedBars
 from coterie.report.page.words import counted, number, percent, shortened
 from coterie.values import BatchPlan, FloatArray, IntArray
 
@@ -99,8 +99,8 @@ def _bars(health: BatchHealth, order: IntArray) -> Plot:
         says += f"Batch {worst} fared worst: {health.lost[worst]} of {health.asked[worst]} rounds lost."
     else:
         says += "No batch was lost on the way."
-    figure = stacked_bars([str(batch) for batch in shown], parts, across="batch")
-    return Plot("Rounds of each batch", figure, says, wide=True)
+    chart = StackedBars(tuple(str(batch) for batch in shown), tuple(parts), across="batch")
+    return Plot("Rounds of each batch", chart, says, wide=True)
 
 
 def _table(caption: str, batches: IntArray, health: BatchHealth, plan: BatchPlan) -> Table:

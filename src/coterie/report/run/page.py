@@ -85,7 +85,7 @@ def run_page(
         Section("What is guaranteed", (guaranteed(facts),)),
         Section("What is not guaranteed", (not_guaranteed(facts),)),
         Section("The rounds", _rounds(rows, facts, notes)),
-        Section("What to do next", (NEXT,)),
+        Section("What to do next", (NEXT,), printed=False),
     ]
     page = Page(
         kind="Run report",

@@ -8,7 +8,7 @@ import numpy as np
 from coterie.experiment.record import RoundRow
 from coterie.report.page.blocks import Block, Plot, Plots, Text
 from coterie.report.page.participation import Participation, participation
-from coterie.report.page.plots import Curve, curves, heat_map
+from coterie.report.page.plots import Curve, Curves, HeatMap
 from coterie.report.page.words import counted, evenly, percent, shortened
 from coterie.values import BatchPlan, ParticipationLog
 
@@ -28,11 +28,11 @@ def learning_blocks(rows: Sequence[RoundRow]) -> tuple[Block, ...]:
             f"{_from_to('Accuracy on the test set', accuracy, percent)} The best was {percent(accuracy.y[best])}, "
         )
         says += f"after round {accuracy.x[best]}."
-        plots.append(Plot("Accuracy", curves([accuracy], across="round", percent=True, top=1), says))
+        plots.append(Plot("Accuracy", Curves((accuracy,), across="round", percent=True), says))
     losses = [line for line in (loss, training) if line.x]
     if losses:
         says = " ".join(_from_to(f"Loss on the {line.name}", line, "{:.3f}".format) for line in losses)
-        plots.append(Plot("Loss", curves(losses, across="round"), says.replace("the users'", "users'")))
+        plots.append(Plot("Loss", Curves(tuple(losses), across="round"), says.replace("the users'", "users'")))
     if not plots:
         return (Text(("Neither accuracy nor loss was measured in this run.",)),)
     return (Plots(tuple(plots)),)
@@ -56,9 +56,9 @@ def measures_plots(rows: Sequence[RoundRow], *, known: bool) -> Plots:
     c_says += f"It is {cardinality.y[-1]:.2f} after round {cardinality.x[-1]}. Half of it means twice the rounds."
     return Plots(
         (
-            Plot("Privacy level T", curves([level], across="round"), t_says, height=220),
-            Plot("Fairness gap F", curves([gap], across="round"), f_says, height=220),
-            Plot("Cardinality C", curves([cardinality], across="round"), c_says, height=220),
+            Plot("Privacy level T", Curves((level,), across="round"), t_says, height=160),
+            Plot("Fairness gap F", Curves((gap,), across="round"), f_says, height=160),
+            Plot("Cardinality C", Curves((cardinality,), across="round"), c_says, height=160),
         )
     )
 
@@ -68,7 +68,7 @@ def participation_plot(log: ParticipationLog, plan: BatchPlan | None) -> Plot:
     picture = participation(log, plan)
     names = log.names or tuple(f"user {user}" for user in range(log.users))
     rows = [_row_name(picture, row, plan, names) for row in range(len(picture.share))]
-    figure = heat_map(
+    chart = HeatMap(
         picture.share,
         columns=(log.first + picture.column_starts[:-1]).tolist(),
         rows=rows,
@@ -86,8 +86,8 @@ def participation_plot(log: ParticipationLog, plan: BatchPlan | None) -> Plot:
     never = int(np.sum(times == 0))
     if never:
         says += f" {counted(never, 'user')} never took part."
-    height = int(np.clip(140 + 4 * len(picture.share), 240, 620))
-    return Plot("Users and rounds", figure, says, height=height, wide=True)
+    height = int(np.clip(80 + 4 * len(picture.share), 160, 560))
+    return Plot("Users and rounds", chart, says, height=height, wide=True)
 
 
 def _curve(
