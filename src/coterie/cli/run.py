@@ -63,6 +63,12 @@ def run(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard event files into the folder.")
     ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Clients that train side by side on a CPU, one core each (all cores). Decides no result."
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Train a model over users that never show their updates.
@@ -106,10 +112,12 @@ def run(
     with LiveView() as view:
         if resume is not None:
             if changes or spec_file is not None or out is not None:
-                raise UsageError("--resume goes on with a run as it was begun; add --tensorboard at most")
-            job = _resumed(resume, view)
+                raise UsageError(
+                    "--resume goes on with a run as it was begun; add --tensorboard or --workers at most"
+                )
+            job = _resumed(resume, view, workers)
         else:
-            job = _started(_spec(spec_file, changes), out or _new_folder_name(), view)
+            job = _started(_spec(spec_file, changes), out or _new_folder_name(), view, workers)
         try:
             view.begin(job)
             _finish(job, view, tensorboard=tensorboard)
@@ -168,18 +176,18 @@ def _new_folder_name() -> Path:
     return Path("runs") / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
 
 
-def _started(spec: Spec, out: Path, view: LiveView) -> Run:
+def _started(spec: Spec, out: Path, view: LiveView, workers: int | None) -> Run:
     from coterie.experiment.run import Run
 
     with view.waiting("Preparing data, devices and batches"):
-        return Run.start(spec, out, view.fetching)
+        return Run.start(spec, out, view.fetching, workers=workers)
 
 
-def _resumed(folder: Path, view: LiveView) -> Run:
+def _resumed(folder: Path, view: LiveView, workers: int | None) -> Run:
     from coterie.experiment.run import Run
 
     with view.waiting(f"Taking up {folder}"):
-        return Run.resume(folder, view.fetching)
+        return Run.resume(folder, view.fetching, workers=workers)
 
 
 def _finish(job: Run, view: LiveView, *, tensorboard: bool) -> None:

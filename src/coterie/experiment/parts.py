@@ -48,8 +48,12 @@ class Parts:
         return replace(self.selector, plan=plan)
 
 
-def prepare(spec: Spec, progress: Progress = no_progress) -> Parts:
-    """Return the parts of a run; refuse a spec that cannot be run."""
+def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = None) -> Parts:
+    """Return the parts of a run; refuse a spec that cannot be run.
+
+    `workers` clients are trained side by side on a CPU: as many as there are cores, unless given. The result does
+    not depend on it, so it is not part of the spec.
+    """
     world = World(spec.seed, spec.data.users, spec.selection.dropout, spec.selection.lost)
     selector = _selector(spec, world)
     federation = federation_of(spec.data, world.spread(), progress)
@@ -61,7 +65,9 @@ def prepare(spec: Spec, progress: Progress = no_progress) -> Parts:
     federation = federation.to(_device(spec.training.device))
     model = make_model(spec.training.model, federation.classes, spec.seed)
     _check_fit(spec, model, federation)
-    trainer = make_trainer(model, federation, _settings(spec), cohort=spec.selection.per_round, seed=spec.seed)
+    trainer = make_trainer(
+        model, federation, _settings(spec), cohort=spec.selection.per_round, seed=spec.seed, workers=workers
+    )
     return Parts(spec, world, federation, model, trainer, selector)
 
 
