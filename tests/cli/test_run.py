@@ -25,7 +25,7 @@ __all__ = ["data", "new_folder"]  # fixtures
 
 KEYS = [
     "out", "rounds", "skipped", "lost_batches", "accuracy", "loss", "strong", "cardinality", "fairness_gap",
-    "seconds", "weak",
+    "seconds", "weak", "verdict",
 ]  # fmt: skip
 
 

@@ -140,7 +140,7 @@ def test_a_crash_while_the_cut_off_step_is_finished_changes_nothing(data, new_fo
 
 
 LOADED = [
-    "coterie.cli.live", "coterie.experiment.run", "coterie.experiment.secure", "coterie.report.run.folder",
+    "coterie.cli.live", "coterie.experiment.run", "coterie.experiment.secure", "coterie.report.run.page",
     "matplotlib.figure", "PIL.Image", "torch._inductor.config",
 ]  # fmt: skip
 """What the command needs is loaded once: it shall die in its rounds, and not in its imports."""

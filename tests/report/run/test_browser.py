@@ -61,9 +61,8 @@ def pages(tmp_path_factory):
     """The report of each run, as a file."""
     folder = tmp_path_factory.mktemp("pages")
     for name, options in RUNS.items():
-        run = simulated(**options)
-        html = run_page(run.record, run.log, run.plan, run.health, ("A note.",), sealed=run.sealed)
-        write_page(html, folder / f"{name}.html")
+        run = simulated(**options, notes=("A note.",))
+        write_page(run_page(run, "2025-03-01"), folder / f"{name}.html")
     return folder
 
 

@@ -1,7 +1,11 @@
 """The report of a run says what its record and its log say."""
 
 import hashlib
+import re
+import tomllib
 from dataclasses import replace
+from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,27 +14,29 @@ from coterie import UsageError
 from coterie.audit import measure, strong_level
 from coterie.experiment.record import Record, RecordFile
 from coterie.report.figures import run_measures, training_curve
-from coterie.report.run.health import BatchHealth, health_blocks
-from coterie.report.run.page import record_digest, run_facts, run_page
+from coterie.report.run.page import run_page
+from coterie.report.run.plots import batch_blocks
+from coterie.report.run.result import BatchHealth
 from coterie.selection import consecutive
 from coterie.values import LogBuilder
 from support.pages import charts_of
 from support.runs import simulated
 
 
-def page_of(run, notes=()):
+def page_of(run):
     """The page of a simulated run."""
-    return run_page(run.record, run.log, run.plan, run.health, notes, sealed=run.sealed)
+    return run_page(run, "2025-03-01")
 
 
 def test_the_digest_is_that_of_the_records_file(tmp_path):
     """The foot's SHA-256 is what `sha256sum` says of the file."""
-    record = simulated(rounds=5).record
+    run = simulated(rounds=5)
+    record = run.record
     file = RecordFile(tmp_path / "rounds.jsonl")
     file.start({name: value for name, value in record.head.items() if name != "format"})
     for row in record.rows:
         file.add(row)
-    assert record_digest(record) == hashlib.sha256((tmp_path / "rounds.jsonl").read_bytes()).hexdigest()
+    assert run.digest == hashlib.sha256((tmp_path / "rounds.jsonl").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -40,7 +46,7 @@ def test_the_digest_is_that_of_the_records_file(tmp_path):
 )
 def test_the_facts_are_judged_by_the_log(run):
     """The level is the log's; a batch counts as split if and only if its users' columns differ."""
-    facts = run_facts(run.record, run.log, run.plan, sealed=run.sealed)
+    facts = run.facts
     assert facts.level == strong_level(run.log)
     columns = run.log.to_dense().T
     batches = [] if run.plan is None else [run.plan.batch(batch) for batch in range(len(run.plan))]
@@ -51,11 +57,11 @@ def test_the_facts_are_judged_by_the_log(run):
 def test_a_round_of_the_log_without_a_row_was_cut_off():
     """Sealed, the level stands; unsealed, it is unknown, and the page prints no level."""
     sealed = simulated(unfinished=(3, 9))
-    facts = run_facts(sealed.record, sealed.log, sealed.plan, sealed=True)
+    facts = sealed.facts
     assert (facts.unfinished, facts.level) == (2, strong_level(sealed.log))
     assert "2 cut off by a crash" in page_of(sealed)
     unsealed = simulated(unfinished=(3,), sealed=False)
-    assert run_facts(unsealed.record, unsealed.log, unsealed.plan, sealed=False).level is None
+    assert unsealed.facts.level is None
     assert ">unknown<" in page_of(unsealed)
     assert "the true level may be lower" in page_of(unsealed)
     assert "the true level may be lower" not in page_of(sealed)
@@ -82,18 +88,22 @@ def test_a_long_run_keeps_its_page_small():
     assert len(page_of(simulated(users=4000, per_round=200, rounds=1500, privacy=10))) < 1_500_000
 
 
-def test_notes_and_next_steps_are_told():
-    """What the caller notes stands in the page as text; the two commands are named."""
-    html = page_of(simulated(rounds=4), ("Resumed <once>.",))
+def test_notes_next_steps_date_and_settings_stand_in_the_page():
+    """Notes are text; commands name the run's own folder; the settings are TOML that gives them back."""
+    run = simulated(rounds=4, notes=("Resumed <once>.",))
+    html = page_of(replace(run, path=Path("runs/the first")))
     assert "Resumed &lt;once&gt;." in html
-    assert "coterie audit RUN" in html
-    assert "coterie ledger verify RUN" in html
+    assert "coterie audit &#39;runs/the first&#39;" in html
+    assert "2025-03-01" in html
+    settings = unescape(re.search(r"<pre[^>]*><code>(.*?)</code>", html, re.DOTALL)[1])
+    assert tomllib.loads(settings) == run.record.head["spec"]
 
 
 def test_a_run_that_has_not_begun_has_a_page():
     """No rounds, no measurements: the page says so."""
     run = simulated(rounds=1)
-    html = run_page(Record(run.record.head, ()), LogBuilder(120).build(), run.plan, None, sealed=True)
+    empty = replace(run, record=Record(run.record.head, ()), log=LogBuilder(120).build(), health=None)
+    html = page_of(empty)
     assert "No sum was learned" in html
     assert "Neither accuracy nor loss was measured" in html
 
@@ -108,7 +118,7 @@ def test_a_plan_of_another_run_is_refused():
     """A plan for more users than the log has is named as such."""
     run = simulated(rounds=2)
     with pytest.raises(UsageError, match="not of one run"):
-        run_page(run.record, run.log, consecutive(240, 6), None, sealed=True)
+        replace(run, plan=consecutive(240, 6), health=None)
 
 
 def test_batch_health_that_cannot_be_is_refused():
@@ -119,13 +129,13 @@ def test_batch_health_that_cannot_be_is_refused():
     with pytest.raises(UsageError, match="batch 1 completed and lost more"):
         BatchHealth(two, np.array([1, 2]), np.array([1, 1]))
     with pytest.raises(UsageError, match="the plan has 3"):
-        health_blocks(BatchHealth(two, two, two - 2), consecutive(6, 2))
+        replace(simulated(rounds=2), plan=consecutive(6, 2), health=BatchHealth(two, two, two - 2))
 
 
 def test_the_worst_batches_are_those_lost_most_often():
     """The table begins with the largest share of lost rounds, and counts add up to the words above it."""
     run = simulated(lost=0.05)
-    words, plots, worst, _ = health_blocks(run.health, run.plan)
+    words, plots, worst, _ = batch_blocks(run.health, run.plan)
     shares = [row[3] / row[1] for row in worst.rows]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == max(run.health.lost / np.maximum(run.health.asked, 1))
