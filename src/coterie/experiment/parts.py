@@ -16,7 +16,6 @@ from coterie.training.data.fetch import Progress, no_progress
 from coterie.training.engine.local import Trainer
 from coterie.training.engine.trainers import make_trainer
 from coterie.training.models import make_model
-from coterie.training.settings import LocalTraining
 from coterie.values import BatchPlan
 
 
@@ -66,7 +65,7 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
     model = make_model(spec.training.model, federation.classes, spec.seed)
     _check_fit(spec, model, federation)
     trainer = make_trainer(
-        model, federation, _settings(spec), cohort=spec.selection.per_round, seed=spec.seed, workers=workers
+        model, federation, spec.training, cohort=spec.selection.per_round, seed=spec.seed, workers=workers
     )
     return Parts(spec, world, federation, model, trainer, selector)
 
@@ -133,21 +132,6 @@ def _check_weights(spec: Spec, federation: Federation) -> None:
             f"a user has {largest} examples, but aggregation.weight_cap is {cap}; set it to {largest} or more, "
             "or training.weighting to equal"
         )
-
-
-def _settings(spec: Spec) -> LocalTraining:
-    wanted = spec.training
-    return LocalTraining(
-        epochs=wanted.epochs,
-        minibatch=wanted.minibatch,
-        learning_rate=wanted.learning_rate,
-        schedule=wanted.schedule,
-        momentum=wanted.momentum,
-        weight_decay=wanted.weight_decay,
-        shuffled=wanted.shuffled,
-        dropout=wanted.dropout,
-        weighting=wanted.weighting,
-    )
 
 
 def _device(name: str) -> torch.device:
