@@ -2,34 +2,47 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help run test lint bench docs clean
+.PHONY: help run test lint install-check bench docs clean
 
 help:
-	@echo "make run    train a model over 100 users who never show their updates; results and a report in out/"
-	@echo "make test   all tests, doctests and documentation examples"
-	@echo "make lint   ruff, mypy --strict, import layers"
-	@echo "make bench  the numbers of benchmarks/, written to benchmarks/results"
-	@echo "make docs   redraw the pictures and build the documentation into docs/_build"
+	@echo "make run            train a model over 100 users who never show their updates; results and a report in runs/"
+	@echo "make test           all tests, doctests and documentation examples"
+	@echo "make lint           ruff, mypy --strict, import layers"
+	@echo "make install-check  install the wheel into fresh environments, with the newest and the lowest versions"
+	@echo "make bench          the numbers of benchmarks/, written to benchmarks/results"
+	@echo "make docs           redraw the pictures and build the documentation into docs/_build"
 
-.venv/installed: pyproject.toml constraints.txt
+PIP = $(BIN)/python -m pip install --constraint constraints.txt
+
+# What a run needs: PyTorch, and what draws its report.
+.venv/installed-run: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Coterie needs Python 3.11 or newer; run make PYTHON=python3.11")'
-	@echo "Setting up .venv (once; a few minutes on a slow line) ..."
+	@echo "Setting up .venv with what a run needs (once; PyTorch takes a minute or more) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt --upgrade pip
-	@$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt --editable '.[all]' --group dev
+	$(PIP) --quiet --upgrade pip
+	$(PIP) --editable '.[report,torch]'
+	@touch $@
+
+.venv/installed: .venv/installed-run
+	@echo "Adding what tests and lint need (once) ..."
+	$(PIP) --editable '.[all]' --group dev
 	@touch $@
 
 .venv/installed-docs: .venv/installed
-	@$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt --group docs
+	@echo "Adding what the documentation needs (once) ..."
+	$(PIP) --group docs
 	@touch $@
 
-run: .venv/installed
-	@rm -rf out
-	$(BIN)/coterie run --out out
+# A new folder below runs/ each time, named after the time; the last line says which.
+run: .venv/installed-run
+	$(BIN)/coterie run
 
 test: .venv/installed
 	@sh tests/packages.sh
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+install-check: .venv/installed-run
+	$(BIN)/python .ci/install_check.py
 
 lint: .venv/installed
 	$(BIN)/ruff check
@@ -40,8 +53,8 @@ lint: .venv/installed
 .venv-bench/installed: pyproject.toml constraints.txt
 	@echo "Setting up .venv-bench, with the peers that benchmarks compare with ..."
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	@.venv-bench/bin/python -m pip install --quiet --quiet --constraint constraints.txt --upgrade pip
-	@.venv-bench/bin/python -m pip install --quiet --quiet --constraint constraints.txt --editable '.[parquet]' --group bench
+	@.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	@.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[parquet]' --group bench
 	@touch $@
 
 bench: .venv-bench/installed
@@ -53,4 +66,4 @@ docs: .venv/installed-docs
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build
 
 clean:
-	rm -rf .venv out docs/_build
+	rm -rf .venv .venv-bench docs/_build

@@ -76,7 +76,7 @@ def federation(case: Case, device: str) -> Federation:
 def measure(case: Case, device: str) -> dict[str, Any]:
     """Time a round of every way to train it."""
     model, data = make_model(case.model, case.classes, seed=0), federation(case, device)
-    local = LocalTraining(minibatch=case.minibatch, learning_rate=0.03, weight_decay=5e-4)
+    local = LocalTraining(minibatch=case.minibatch, learning_rate=0.03, weight_decay=5e-4, shuffled=False)
     parameters, users = flatten(model).to(device), range(CLIENTS)
     trainers = {
         "one_by_one": OneByOne(model, data, local),

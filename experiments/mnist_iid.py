@@ -37,7 +37,7 @@ from coterie.training.settings import LocalTraining
 
 USERS, PER_ROUND = 120, 12
 DROPOUT = (0.1, 0.2, 0.3, 0.4, 0.5)
-LOCAL = LocalTraining(epochs=1, minibatch=100, learning_rate=0.03, weight_decay=5e-4)
+LOCAL = LocalTraining(epochs=1, minibatch=100, learning_rate=0.03, weight_decay=5e-4, shuffled=False)
 SCHEMES: dict[str, Selector] = {
     "random": RandomSelector(PER_ROUND),
     "T3": BatchSelector(consecutive(USERS, privacy=3), PER_ROUND),

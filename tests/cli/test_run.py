@@ -25,7 +25,7 @@ __all__ = ["data", "new_folder"]  # fixtures
 
 KEYS = [
     "out", "rounds", "skipped", "lost_batches", "accuracy", "loss", "strong", "cardinality", "fairness_gap",
-    "seconds", "weak",
+    "seconds", "weak", "verdict",
 ]  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def test_the_page_of_a_real_run_is_drawn_quietly(chromium, ended, width):
     """In a browser: plots are drawn, the width is kept, nothing is fetched, nothing complains."""
     page_file = ended[0] / "report.html"
     with visit(chromium, page_file, width) as visited:
-        assert visited.page.locator(".canvas .main-svg").count() >= 6
+        assert visited.page.locator(".area").count() >= 6
         assert visited.page.evaluate("document.documentElement.scrollWidth") == width
         assert visited.requests == [page_file.as_uri()]
         assert visited.complaints == []
@@ -214,6 +214,7 @@ TINY = ["--users", 12, "--per-round", 6]
         (["typo.toml"], "typo.toml: there is no training.round in a spec; did you mean training.rounds?"),
         (["device.toml"], "training.device is 'gpu7', which is not here"),
         (["missing.toml"], "missing.toml cannot be read: there is no such file"),
+        ([*TINY, "--privacy", 2, "--workers", 0], "the number of workers is 0; give an integer of at least 1"),
         (["--seed", -1], "--seed is -1: give a whole number from 0 up"),
         (["--lost", "often"], "'often' is not a valid float. See 'coterie run --help'."),
     ],
@@ -237,10 +238,12 @@ def test_what_cannot_be_run_is_refused_in_one_line(data, called, tmp_path, monke
     "options", [["--seed", 5], ["--rounds", 9], ["--out", "elsewhere"], ["--keep-aggregates"]]
 )
 def test_a_run_is_resumed_as_it_was_begun(ended, called, options):
-    """Options beside --resume, other than --tensorboard and --json, are refused."""
+    """Options beside --resume, other than --tensorboard, --workers and --json, are refused."""
     code, lines = called("--resume", ended[0], *options)
     assert code == 2
-    assert lines == ["coterie: --resume goes on with a run as it was begun; add --tensorboard at most"]
+    assert lines == [
+        "coterie: --resume goes on with a run as it was begun; add --tensorboard or --workers at most"
+    ]
 
 
 def test_a_folder_that_holds_something_is_not_written_to(ended, spec_file, called, tmp_path):

@@ -1,9 +1,14 @@
 """Starting is cheap: nothing heavy is imported before it is needed."""
 
+import importlib.metadata
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from coterie import __version__
+from support.cli.command import coterie
 
 HEAVY = {"flint", "matplotlib", "msgspec", "pyarrow", "rich", "scipy", "torch", "flwr", "typer"}
 
@@ -35,3 +40,44 @@ def test_help_teaches_and_succeeds(arguments):
     assert "coterie" in run.stdout
     if arguments[0] == "plan":
         assert "coterie plan --users 120" in run.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["ledger"]])
+def test_a_group_without_a_command_shows_its_help(arguments):
+    """`coterie` and `coterie ledger` alone teach what can follow, and exit with 2."""
+    run = coterie(*arguments)
+    assert run.returncode == 2
+    assert "Commands" in run.stdout
+    assert run.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "No such command 'nonsense'. See 'coterie --help'."),
+        (["plan", "--bogus"], "See 'coterie plan --help'."),
+        (["plan", "--users", "many"], "--users"),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments, message):
+    """What typer refuses is one line on standard error that points to the help, with exit code 2."""
+    run = coterie(*arguments)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert message in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_without_pytorch_a_run_says_what_to_install():
+    """Where PyTorch is missing, `coterie run` is one line with the pip command, not a traceback."""
+    code = "import sys; sys.modules['torch'] = None; sys.argv = ['coterie', 'run']; import coterie.__main__"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 2
+    assert "pip install 'coterie[torch,report]'" in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_the_version_has_one_source():
+    """The package's metadata, the command and the citation give the version that the package names."""
+    assert importlib.metadata.version("coterie") == __version__
+    assert coterie("--version").stdout == f"coterie {__version__}\n"
+    assert f"\nversion: {__version__}\n" in (Path(__file__).parents[2] / "CITATION.cff").read_text()

@@ -36,7 +36,7 @@ outcomes = [row.outcome for row in read_record(run.folder.record.path).rows]
 print(json.dumps({"outcomes": outcomes, "strong": run.summary()["strong"], "missing": sorted(MISSING)}))
 """
 OTHERS = {
-    "scipy", "msgspec", "cryptography", "flint", "rich", "typer", "click", "jinja2", "plotly", "matplotlib",
+    "scipy", "msgspec", "cryptography", "flint", "rich", "typer", "click", "jinja2", "PIL", "matplotlib",
     "pyarrow", "psycopg", "tensorboard",
 }  # fmt: skip
 

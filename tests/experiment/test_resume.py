@@ -140,8 +140,8 @@ def test_a_crash_while_the_cut_off_step_is_finished_changes_nothing(data, new_fo
 
 
 LOADED = [
-    "coterie.cli.live", "coterie.experiment.run", "coterie.experiment.secure", "coterie.report.run.folder",
-    "matplotlib.figure", "plotly.graph_objects", "torch._inductor.config",
+    "coterie.cli.live", "coterie.experiment.run", "coterie.experiment.secure", "coterie.report.run.page",
+    "matplotlib.figure", "PIL.Image", "torch._inductor.config",
 ]  # fmt: skip
 """What the command needs is loaded once: it shall die in its rounds, and not in its imports."""
 

@@ -35,7 +35,7 @@ def test_a_file_changes_only_what_it_says(tmp_path):
     [
         ("[trainig]\nrounds = 1", "there is no trainig in a spec; did you mean training?"),
         ("[training]\nround = 1", "there is no training.round in a spec; did you mean training.rounds?"),
-        ("[training]\nxyz = 1", "there is no training.xyz in a spec; known are model, rounds"),
+        ("[training]\nxyz = 1", "there is no training.xyz in a spec; known are model, epochs"),
         ("[training]\nrounds = 'ten'", "training.rounds is 'ten'; give a whole number"),
         ("[training]\nrounds = true", "training.rounds is True; give a whole number"),
         ("[training]\nrounds = 0", "the number of rounds is 0"),

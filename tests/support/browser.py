@@ -60,7 +60,7 @@ def until(page: Page, condition: str) -> None:
 
 @contextmanager
 def visit(browser: Browser, file: Path, width: int = 1400, scheme: str = "light") -> Iterator[Visit]:
-    """Open a file at a width, in a colour scheme, and wait until its plots are drawn."""
+    """Open a file at a width, in a colour scheme."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     visited = Visit(page)
@@ -70,6 +70,5 @@ def visit(browser: Browser, file: Path, width: int = 1400, scheme: str = "light"
     page.on("pageerror", lambda error: visited.complaints.append(str(error)))
     page.on("dialog", lambda dialog: (visited.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     page.goto(file.as_uri())
-    until(page, "[...document.querySelectorAll('.canvas')].every((canvas) => canvas.querySelector('.main-svg'))")
     yield visited
     context.close()

@@ -1,32 +1,26 @@
 """Runs for tests: records and logs that selection and the measures give, with made-up learning curves."""
 
-from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from coterie.audit import RunningMeasures
 from coterie.experiment.record import Record, RoundRow
-from coterie.report.run.health import BatchHealth
+from coterie.report.run.result import BatchHealth, RunResult
 from coterie.selection import BatchSelector, RandomSelector, shuffled
-from coterie.values import BatchPlan, LogBuilder, ParticipationLog
+from coterie.values import BatchPlan, LogBuilder
 
 
-@dataclass(frozen=True)
-class Run:
-    """What a report is drawn from."""
-
-    record: Record
-    log: ParticipationLog
-    plan: BatchPlan | None
-    health: BatchHealth | None
-    sealed: bool
-
-
-def head(aggregation, privacy, users):
+def head(aggregation, privacy, users, sealed):
     """The head of a record, as `coterie run` writes it."""
     return {
         "format": 1,
-        "spec": {"data": {"name": "mnist-small"}, "training": {"rate": 0.05, "minibatch": 32}},
+        "spec": {
+            "seed": 7,
+            "data": {"source": "mnist-small", "users": users},
+            "training": {"learning_rate": 0.05, "minibatch": 32, "schedule": [[40, 0.5]]},
+            "aggregation": {"protocol": aggregation, "sealed": sealed},
+        },
         "seed": 7,
         "versions": {"coterie": "0.1.0", "python": "3.11.2", "numpy": "2.4.6"},
         "started": "2025-03-01T09:00:00+00:00",
@@ -39,13 +33,13 @@ def head(aggregation, privacy, users):
 
 def simulated(
     *, users=120, per_round=12, privacy=6, rounds=60, aggregation="secagg+", sealed=True, away=0.15, lost=0.01,
-    names=None, unfinished=(), evaluate=1,
+    names=None, unfinished=(), evaluate=1, seed=11, notes=(),
 ):  # fmt: skip
     """A run of batches of `privacy` users, or of users chosen one by one where it is None.
 
     Rounds in `unfinished` are in the log, as the worst case, and not in the record.
     """
-    rng = np.random.default_rng(11)
+    rng = np.random.default_rng(seed)
     plan = None if privacy is None else shuffled(users, privacy, rng)
     if plan is not None and names is not None:
         plan = BatchPlan(users, privacy, plan.members, plan.starts, tuple(names))
@@ -85,7 +79,9 @@ def simulated(
             )
         )  # fmt: skip
     health = None if plan is None else BatchHealth(asked, completed, lost_rounds)
-    return Run(Record(head(aggregation, privacy, users), tuple(rows)), builder.build(), plan, health, sealed)
+    record = Record(head(aggregation, privacy, users, sealed), tuple(rows))
+    unknown = 0 if sealed else len(unfinished)
+    return RunResult(Path("runs/first"), record, builder.build(), plan, health, notes, unknown)
 
 
 def _learned(cohort, plan, stays, aggregation, sealed):

@@ -5,21 +5,23 @@ import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from coterie import __version__
 from coterie.cli import audit, ledger, plan, run, simulate
+from coterie.cli.options import help_without_command
 from coterie.errors import CoterieError
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+# Every way of using a command wrongly; typer has no public name for it, only for this one kind.
+BAD_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     help="Federated learning that stays private over many rounds.\n\n"
     "Users are put into fixed batches of at least T that take part whole or not at all. Then no combination of "
     "any number of rounds' sums tells the server anything about fewer than T users.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -40,11 +42,13 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     _: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Options that stand before the command."""
+    help_without_command(context)
 
 
 def main() -> None:
@@ -64,23 +68,23 @@ def _run() -> int:
     try:
         code = app(prog_name="coterie", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.NoArgsIsHelpError as error:
-        typer.echo(error.format_message())
-        return EXIT_BAD_INPUT
-    except (CoterieError, click.UsageError, MemoryError) as error:
+    except (CoterieError, BAD_USAGE, MemoryError) as error:
         return _complain(_explained(error))
     except OSError as error:
         # Nothing more can be written there, not even by the interpreter as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0 if isinstance(error, BrokenPipeError) else _complain(f"cannot write the output: {error.strerror}")
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     return code if isinstance(code, int) else 0
 
 
 def _explained(error: Exception) -> str:
-    if isinstance(error, click.UsageError):
-        return f"{error.format_message()} See '{error.ctx.command_path if error.ctx else 'coterie'} --help'."
+    if isinstance(error, BAD_USAGE):
+        # getattr: their type has no public name.
+        context: typer.Context | None = getattr(error, "ctx", None)
+        message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
+        return f"{message}. See '{context.command_path if context else 'coterie'} --help'."
     if isinstance(error, MemoryError):
         return "there is not enough memory for this many users or rounds; ask for fewer"
     return str(error)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.cli.options import Json, waiting
+from coterie.cli.options import Json, help_without_command, waiting
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ app = typer.Typer(
     help="Look into the ledger of a federation: show, verify, export.\n\n"
     "LEDGER is a file, a run's folder (for its ledger.sqlite), or a PostgreSQL URL, postgresql://host/database?ledger="
     "name. None of these commands changes it.",
-    no_args_is_help=True,
+    callback=help_without_command,
+    invoke_without_command=True,
     rich_markup_mode=None,
 )
 

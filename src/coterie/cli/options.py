@@ -76,6 +76,24 @@ def check_distinct(*paths: tuple[str, Path | None]) -> None:
         seen[place] = option
 
 
+def check_torch(command: str) -> None:
+    """Refuse a command that trains where PyTorch is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise UsageError(
+            f"coterie {command} trains with PyTorch, which is not installed: pip install 'coterie[torch,report]' "
+            "(without a GPU, first install the far smaller CPU build: pytorch.org, Get Started, CPU)"
+        )
+
+
+def help_without_command(context: typer.Context) -> None:
+    """Print the help of a group of commands that was called without naming one of them, and exit with 2."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show on standard error, where a person watches, that something takes its time."""

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.cli.options import Json, check_seed, dropout_choices
-from coterie.cli.weak import bracket, proven_weak_level
+from coterie.cli.options import Json, check_seed, check_torch, dropout_choices
 from coterie.errors import CoterieError, UsageError
 from coterie.storage.files import atomic_write
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from coterie.cli.live import LiveView
     from coterie.experiment.run import Run
     from coterie.experiment.spec import Spec
+    from coterie.report.run.result import RunResult
 
 
 def run(
@@ -63,6 +63,12 @@ def run(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard event files into the folder.")
     ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Clients that train side by side on a CPU, one core each (all cores). Decides no result."
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Train a model over users that never show their updates.
@@ -84,7 +90,9 @@ def run(
       coterie run --resume runs/seed-7
     """
     from coterie.cli.live import LiveView
+    from coterie.cli.run_summary import print_result
 
+    check_torch("run")
     changes = _changes(
         {
             "data.source": data,
@@ -105,24 +113,25 @@ def run(
     with LiveView() as view:
         if resume is not None:
             if changes or spec_file is not None or out is not None:
-                raise UsageError("--resume goes on with a run as it was begun; add --tensorboard at most")
-            job = _resumed(resume, view)
+                raise UsageError(
+                    "--resume goes on with a run as it was begun; add --tensorboard or --workers at most"
+                )
+            job = _resumed(resume, view, workers)
         else:
-            job = _started(_spec(spec_file, changes), out or _new_folder_name(), view)
+            job = _started(_spec(spec_file, changes), out or _new_folder_name(), view, workers)
         try:
             view.begin(job)
-            _finish(job, view, tensorboard=tensorboard)
+            result, written = _finish(job, view, tensorboard=tensorboard)
         except (KeyboardInterrupt, CoterieError) as error:
             view.say(_stopped(job, error))
             raise
-    known = not job.ledger.unknown_rounds
-    summary = job.summary() | {"weak": proven_weak_level(job.ledger.log()) if known else None}
+    summary = result.summary()
     with atomic_write(job.folder.summary) as file:
         file.write(f"{json.dumps(summary, indent=2)}\n".encode())
     if json_:
         typer.echo(json.dumps(summary))
     else:
-        _tell(job, summary)
+        print_result(result, [*written, job.folder.summary])
 
 
 def _stopped(job: Run, error: BaseException) -> str:
@@ -167,24 +176,26 @@ def _new_folder_name() -> Path:
     return Path("runs") / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
 
 
-def _started(spec: Spec, out: Path, view: LiveView) -> Run:
+def _started(spec: Spec, out: Path, view: LiveView, workers: int | None) -> Run:
     from coterie.experiment.run import Run
 
     with view.waiting("Preparing data, devices and batches"):
-        return Run.start(spec, out, view.fetching)
+        return Run.start(spec, out, view.fetching, workers=workers)
 
 
-def _resumed(folder: Path, view: LiveView) -> Run:
+def _resumed(folder: Path, view: LiveView, workers: int | None) -> Run:
     from coterie.experiment.run import Run
 
     with view.waiting(f"Taking up {folder}"):
-        return Run.resume(folder, view.fetching)
+        return Run.resume(folder, view.fetching, workers=workers)
 
 
-def _finish(job: Run, view: LiveView, *, tensorboard: bool) -> None:
-    """Run the rounds that are left, then write the report."""
+def _finish(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult, list[Path]]:
+    """Run the rounds that are left and write the report; return the result and the files."""
+    from coterie.cli.run_summary import today
     from coterie.experiment.events import EventFiles
-    from coterie.report.run.folder import write_run_report
+    from coterie.report.run.page import write_run_report
+    from coterie.report.run.result import read_run
 
     with ExitStack() as stack:
         events = stack.enter_context(closing(EventFiles(job.folder.events, job.rows))) if tensorboard else None
@@ -193,35 +204,5 @@ def _finish(job: Run, view: LiveView, *, tensorboard: bool) -> None:
             if events is not None:
                 events.add(row)
     with view.waiting("Writing the report"):
-        write_run_report(job.folder.path)
-
-
-def _tell(job: Run, summary: dict[str, Any]) -> None:
-    """Print what came out, for a person."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in _told(job, summary):
-        table.add_row(name, value)
-    console = Console()
-    console.print(table)
-    console.print(f"\nReport: {job.folder.report}", highlight=False, soft_wrap=True)
-
-
-def _told(job: Run, summary: dict[str, Any]) -> list[tuple[str, str]]:
-    level, privacy = summary["strong"], None if job.parts.plan is None else job.parts.plan.privacy
-    wanted = "" if privacy is None else f" (batches of at least {privacy})"
-    if job.spec.aggregation.protocol == "plain":
-        wanted = " of the sums alone; the server saw every update"
-    accuracy = summary["accuracy"]
-    return [
-        ("test accuracy", "not measured" if accuracy is None else f"{accuracy:.2%}"),
-        ("privacy level T", f"{'unknown: a round was cut off unsealed' if level is None else level}{wanted}"),
-        ("weak level", bracket(summary["weak"])),
-        ("users per round C", f"{summary['cardinality']:.2f}"),
-        ("fairness gap F", f"{summary['fairness_gap']:.3f}"),
-        ("rounds", f"{summary['rounds']}, of which {summary['skipped']} without a result"),
-        ("batches lost mid-round", str(summary["lost_batches"])),
-        ("time", f"{summary['seconds']:.0f} s"),
-    ]
+        result = read_run(job.folder.path)
+        return result, write_run_report(result, today())

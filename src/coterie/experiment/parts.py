@@ -16,7 +16,6 @@ from coterie.training.data.fetch import Progress, no_progress
 from coterie.training.engine.local import Trainer
 from coterie.training.engine.trainers import make_trainer
 from coterie.training.models import make_model
-from coterie.training.settings import LocalTraining
 from coterie.values import BatchPlan
 
 
@@ -48,8 +47,12 @@ class Parts:
         return replace(self.selector, plan=plan)
 
 
-def prepare(spec: Spec, progress: Progress = no_progress) -> Parts:
-    """Return the parts of a run; refuse a spec that cannot be run."""
+def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = None) -> Parts:
+    """Return the parts of a run; refuse a spec that cannot be run.
+
+    `workers` clients are trained side by side on a CPU: as many as there are cores, unless given. The result does
+    not depend on it, so it is not part of the spec.
+    """
     world = World(spec.seed, spec.data.users, spec.selection.dropout, spec.selection.lost)
     selector = _selector(spec, world)
     federation = federation_of(spec.data, world.spread(), progress)
@@ -61,7 +64,9 @@ def prepare(spec: Spec, progress: Progress = no_progress) -> Parts:
     federation = federation.to(_device(spec.training.device))
     model = make_model(spec.training.model, federation.classes, spec.seed)
     _check_fit(spec, model, federation)
-    trainer = make_trainer(model, federation, _settings(spec), cohort=spec.selection.per_round, seed=spec.seed)
+    trainer = make_trainer(
+        model, federation, spec.training, cohort=spec.selection.per_round, seed=spec.seed, workers=workers
+    )
     return Parts(spec, world, federation, model, trainer, selector)
 
 
@@ -127,21 +132,6 @@ def _check_weights(spec: Spec, federation: Federation) -> None:
             f"a user has {largest} examples, but aggregation.weight_cap is {cap}; set it to {largest} or more, "
             "or training.weighting to equal"
         )
-
-
-def _settings(spec: Spec) -> LocalTraining:
-    wanted = spec.training
-    return LocalTraining(
-        epochs=wanted.epochs,
-        minibatch=wanted.minibatch,
-        learning_rate=wanted.learning_rate,
-        schedule=wanted.schedule,
-        momentum=wanted.momentum,
-        weight_decay=wanted.weight_decay,
-        shuffled=wanted.shuffled,
-        dropout=wanted.dropout,
-        weighting=wanted.weighting,
-    )
 
 
 def _device(name: str) -> torch.device:

@@ -29,7 +29,7 @@ from coterie.experiment.spec import Spec
 from coterie.ledger import Ledger, Round, State
 from coterie.training.data.fetch import Progress, no_progress
 from coterie.training.engine.vector import flatten
-from coterie.training.evaluate import evaluate
+from coterie.training.evaluate import Evaluation, evaluate
 from coterie.values import BoolArray
 
 if TYPE_CHECKING:  # the cryptography is needed only by runs that use it
@@ -55,9 +55,11 @@ class Run:
         self._federation = self._open_federation()
 
     @classmethod
-    def start(cls, spec: Spec, path: Path, progress: Progress = no_progress) -> "Run":
-        """Begin a run in a new folder."""
-        parts = prepare(spec, progress)
+    def start(
+        cls, spec: Spec, path: Path, progress: Progress = no_progress, *, workers: int | None = None
+    ) -> "Run":
+        """Begin a run in a new folder; `workers` are as in `prepare`."""
+        parts = prepare(spec, progress, workers)
         folder = RunFolder.create(path)
         ledger = Ledger.create(folder.ledger)
         keys = None
@@ -76,12 +78,12 @@ class Run:
         return run
 
     @classmethod
-    def resume(cls, path: Path, progress: Progress = no_progress) -> "Run":
-        """Take up a run where it stopped, whatever stopped it."""
+    def resume(cls, path: Path, progress: Progress = no_progress, *, workers: int | None = None) -> "Run":
+        """Take up a run where it stopped, whatever stopped it; `workers` are as in `prepare`."""
         folder = RunFolder.open(path)
         head = read_record(folder.record.path).head
         spec = Spec.from_tables(head["spec"], str(folder.record.path))
-        run = cls(folder, prepare(spec, progress), Ledger.open(folder.ledger))
+        run = cls(folder, prepare(spec, progress, workers), Ledger.open(folder.ledger))
         run._catch_up(folder.latest())
         return run
 
@@ -169,7 +171,7 @@ class Run:
     def _row(self, outcome: Outcome, available: int, loss: float | None, started: float) -> RoundRow:
         step, now = len(self.rows) + 1, self.measures.now
         wanted = step % self.spec.evaluate_every == 0 or step == self.spec.training.rounds
-        tested = evaluate(self.parts.model, self.parameters, self.parts.federation) if wanted else None
+        tested = self._tested() if wanted else None
         return RoundRow(
             step=step,
             round=outcome.round,
@@ -188,6 +190,10 @@ class Run:
             skipped=now.skipped,
             seconds=round(time.perf_counter() - started, 4),
         )
+
+    def _tested(self) -> Evaluation:
+        parts = self.parts
+        return evaluate(parts.model, self.parameters, parts.federation, workers=parts.trainer.workers)
 
     def _add(self, row: RoundRow) -> None:
         self.folder.record.add(row)

@@ -1,20 +1,20 @@
 """The spec of a run: everything that decides its result, in one frozen value, from TOML or from options."""
 
-import difflib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 from coterie.errors import UsageError
 from coterie.storage.files import reading
+from coterie.training.settings import LocalTraining
 from coterie.values.checks import check_count, check_parameters, check_probabilities, check_probability
+from coterie.values.tables import from_table
 
 Spread = Literal["iid", "shards", "shards-shared", "dirichlet"]
 Inner = Literal["plain", "open", "secagg", "secagg+"]
-Weighting = Literal["equal", "examples"]
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,11 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Training:
-    """What the users train, and how."""
+class Training(LocalTraining):
+    """What the users train and how, for how long, and where."""
 
-    model: str = "small-cnn"
     rounds: int = 60
-    epochs: int = 1
-    minibatch: int = 20
-    learning_rate: float = 0.1
-    schedule: tuple[tuple[int, float], ...] = ()
-    """Rounds and factors of the learning rate: [[400, 0.4], [800, 0.4]]."""
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    shuffled: bool = True
-    dropout: bool = True
-    weighting: Weighting = "equal"
+    """J, the number of rounds."""
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda."""
 
@@ -141,7 +131,7 @@ class Spec:
     def from_tables(cls, tables: Mapping[str, Any], where: str = "") -> "Spec":
         """Return the spec of nested tables; an unknown key or a value of the wrong kind is refused."""
         try:
-            return _built(cls, tables, "")
+            return from_table(cls, tables, "a spec")
         except UsageError as error:
             raise UsageError(f"{where}: {error}" if where else str(error)) from None
 
@@ -159,43 +149,3 @@ class Spec:
                 table = table[parent]
             table[last] = value
         return Spec.from_tables(tables)
-
-
-T = TypeVar("T")
-
-
-def _built(kind: type[T], table: Any, path: str) -> T:  # noqa: ANN401 - TOML can hold anything
-    """Return a dataclass from a table."""
-    if not isinstance(table, Mapping):
-        raise UsageError(f"{path.rstrip('.')} is {table!r}; it must be a table")
-    hints = get_type_hints(kind)
-    for key in table:
-        if key not in hints:
-            near = difflib.get_close_matches(key, hints, n=1)
-            hint = f"did you mean {path}{near[0]}?" if near else f"known are {', '.join(hints)}"
-            raise UsageError(f"there is no {path}{key} in a spec; {hint}")
-    return kind(**{key: _value(hints[key], value, f"{path}{key}") for key, value in table.items()})
-
-
-def _value(hint: Any, value: Any, name: str) -> Any:  # noqa: ANN401
-    """Return a value of the kind that a field has; refuse others."""
-    if is_dataclass(hint):
-        return _built(hint, value, f"{name}.")  # type: ignore[arg-type]
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        if value not in inside:
-            raise UsageError(f"{name} is {value!r}; give one of {', '.join(inside)}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise UsageError(f"{name} is {value!r}; give a list")
-        kinds = [inside[0]] * len(value) if inside[-1] is Ellipsis else list(inside)
-        if len(kinds) != len(value):
-            raise UsageError(f"{name} has {len(value)} values; give {len(kinds)}")
-        return tuple(_value(kind, part, name) for kind, part in zip(kinds, value, strict=True))
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        words = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
-        raise UsageError(f"{name} is {value!r}; give {words[hint]}")
-    return value

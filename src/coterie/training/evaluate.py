@@ -1,5 +1,6 @@
 """How good a model is on a federation's test set."""
 
+import copy
 from dataclasses import dataclass
 
 import torch
@@ -7,8 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from coterie.training.data.federation import Federation
-from coterie.training.engine.vector import ParameterLayout, called
+from coterie.training.engine.layers import channels_last
+from coterie.training.engine.vector import unflatten
+from coterie.training.engine.workers import Stop, Workers, available_cores, one_core
 from coterie.values.checks import check_count
+
+_ON_CPU, _ON_GPU = 250, 2000
 
 
 @dataclass(frozen=True)
@@ -19,9 +24,18 @@ class Evaluation:
     loss: float
 
 
-@torch.no_grad()
-def evaluate(model: nn.Module, parameters: Tensor, federation: Federation, minibatch: int = 2000) -> Evaluation:
+def evaluate(
+    model: nn.Module,
+    parameters: Tensor,
+    federation: Federation,
+    minibatch: int | None = None,
+    *,
+    workers: int | None = None,
+) -> Evaluation:
     """Test a model with these parameters (D values) on the federation's device; the module itself stays as it is.
+
+    On a CPU `workers` minibatches are computed side by side, one core each: as many as there are cores, unless
+    given. The result does not depend on their number.
 
     >>> from coterie.training import Examples, Partition
     >>> examples = Examples(torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
@@ -32,21 +46,32 @@ def evaluate(model: nn.Module, parameters: Tensor, federation: Federation, minib
     >>> result.accuracy, round(result.loss, 5)
     (1.0, 0.12693)
     """
-    check_count(minibatch, "the minibatch size")
     federation = federation.to(federation.images.device)
     device = federation.images.device
-    layout = ParameterLayout.of(model)
-    state = layout.split(parameters.to(device))
-    trained = model.training
-    right, loss = torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), device=device)
-    model.eval()
-    try:
-        for start in range(0, len(federation.test_labels), minibatch):
-            labels = federation.test_labels[start : start + minibatch]
-            outputs = called(model, state, {}, federation.test_images[start : start + minibatch])
-            right += (outputs.argmax(dim=1) == labels).sum()
-            loss += functional.cross_entropy(outputs, labels, reduction="sum")
-    finally:
-        model.train(trained)
-    count = len(federation.test_labels)
-    return Evaluation(int(right) / count, float(loss) / count)
+    images, labels = federation.test_images, federation.test_labels
+    on_cpu = device.type == "cpu"
+    size = (_ON_CPU if on_cpu else _ON_GPU) if minibatch is None else check_count(minibatch, "the minibatch size")
+    wanted = available_cores() if workers is None else check_count(workers, "the number of workers")
+
+    def test(replica: nn.Module, start: int, stop: Stop) -> Tensor:
+        """Return how many of a minibatch are right, and the sum of its losses."""
+        del stop
+        with torch.no_grad():
+            outputs, right = replica(images[start : start + size]), labels[start : start + size]
+            loss = functional.cross_entropy(outputs, right, reduction="sum")
+            return torch.stack(((outputs.argmax(dim=1) == right).sum().double(), loss.double()))
+
+    with one_core(device):
+        starts = range(0, len(labels), size)
+        replicas = [_replica(model, parameters, device) for _ in range(min(wanted, len(starts)) if on_cpu else 1)]
+        right, loss = torch.stack(list(Workers(replicas).map(test, starts))).sum(dim=0).tolist()
+    return Evaluation(int(right) / len(labels), loss / len(labels))
+
+
+def _replica(model: nn.Module, parameters: Tensor, device: torch.device) -> nn.Module:
+    """Return a copy of a model with other parameters, to test it."""
+    replica = copy.deepcopy(model).to(device).eval()
+    unflatten(replica, parameters.to(device))
+    if device.type == "cpu":
+        channels_last(replica)
+    return replica

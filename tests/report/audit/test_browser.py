@@ -6,12 +6,8 @@ from coterie.report.audit.page import audit_page
 from coterie.report.page.html import write_page
 from support.audits import verdicts
 from support.browser import visit
+from support.pages import DRAWN
 
-DRAWN = """[...document.querySelectorAll('.canvas')].map((canvas) => {
-  const box = canvas.querySelector('.main-svg').getBoundingClientRect();
-  const marks = canvas.querySelectorAll('.scatterlayer path.js-line, .barlayer path, .heatmaplayer image').length;
-  return box.width > 100 && box.height > 100 && box.width <= canvas.clientWidth + 1 && marks > 0;
-})"""
 UNFOLD = "document.querySelectorAll('details').forEach((details) => { details.open = true; })"
 # Cells whose text is wider than the cell itself.
 SPILLED = """[...document.querySelectorAll('td, th, dd, summary')]

@@ -1,6 +1,5 @@
 """The page of an audit says what the verdict proves, and never more."""
 
-import json
 import re
 from fractions import Fraction
 from html import unescape
@@ -20,6 +19,7 @@ from coterie.report.audit.tiles import tiles
 from coterie.report.audit.words import answer, findings
 from coterie.values import BatchPlan, LogBuilder, ParticipationLog
 from support.audits import HOSTILE, TRIANGLE, batch_log, examined, random_log, split_log, verdicts
+from support.pages import charts_of
 
 DIGEST = "0f" * 32
 
@@ -39,12 +39,6 @@ def text_of(html):
     """What a reader sees: the words of the page, without scripts."""
     body = re.sub(r"<script.*?</script>", " ", html[html.index("<main") : html.index("</main>")], flags=re.DOTALL)
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", body)).split())
-
-
-def figures_of(html):
-    """The plotly figures in a page, by title."""
-    found = re.findall(r'aria-label="([^"]*)".*?<script type="application/json">(.*?)</script>', html, re.DOTALL)
-    return {title: json.loads(figure) for title, figure in found}
 
 
 def tile(verdict, label):
@@ -200,9 +194,9 @@ def test_users_of_no_batch_are_named():
     verdict = examined(log, Question(plan=plan, planned=np.array([0, 1, -1])))
     html = page_of(verdict)
     assert rows_of(html, "Every sum that held part of a batch.") == [["1", "none", "–", "eve"]]
-    picture = figures_of(html)["Users and rounds"]["data"][0]
-    assert picture["y"] == ["ann (user 0), batch 0", "bob (user 1), batch 0", "eve (user 2)"]
-    assert picture["z"] == [[1, 1], [1, 1], [0, 1]]
+    picture = charts_of(html)["Users and rounds"]
+    assert picture["rows"] == ["ann (user 0), batch 0", "bob (user 1), batch 0", "eve (user 2)"]
+    assert picture["share"] == [[1, 1], [1, 1], [0, 1]]
 
 
 def test_unknown_rounds_leave_the_level_unproven(cases):
@@ -274,7 +268,7 @@ def test_an_empty_log_has_a_page(cases):
     said, tone = answer(cases["empty"])
     assert said == "No sum is on record, so the log gives nothing away. The required level of 3 is met."
     assert tone == "plain"
-    assert figures_of(html) == {}
+    assert charts_of(html) == {}
     assert tile(cases["empty"], "Strong privacy level T")[0] == "–"
     assert "Is it the right file" in text_of(html)
     assert "nothing away" in answer(examined(LogBuilder(0).build()))[0]
@@ -323,14 +317,14 @@ def test_a_log_may_claim_any_number_of_users_and_rounds():
     html = page_of(examined(log, Question(users=10**9 + 1)))
     assert "too many for a picture" in html
     near = ParticipationLog(users=10**9, rounds=2, set_rounds=[0, 1], starts=[0, 2, 4], members=[5, 7, 7, 10**8])
-    picture = figures_of(page_of(examined(near)))["Users and rounds"]["data"][0]
-    assert picture["y"] == ["user 5", "user 7", "user 100000000"]
+    picture = charts_of(page_of(examined(near)))["Users and rounds"]
+    assert picture["rows"] == ["user 5", "user 7", "user 100000000"]
 
 
 def test_without_a_plan_users_of_one_group_stand_together():
     """Equal columns are neighbours in the picture."""
     log, _ = batch_log(rounds=15)
-    rows = figures_of(page_of(examined(log)))["Users and rounds"]["data"][0]["z"]
+    rows = charts_of(page_of(examined(log)))["Users and rounds"]["share"]
     changes = sum(one != other for one, other in pairwise(rows))
     assert changes == len({tuple(row) for row in rows}) - 1
 
@@ -365,16 +359,6 @@ def test_the_curves_hold_after_every_round(log):
         assert after(weak, round_) >= exact.high
         assert max(after(strong, round_), verdict.weak.low) <= exact.high
     assert weak[-1][1] == verdict.weak.high
-
-
-def test_plotly_knows_every_property_of_the_figures(cases):
-    """Plotly's own schema accepts each figure, once colours by name are colours."""
-    from plotly.graph_objects import Figure
-
-    drawn = [figure for verdict in cases.values() for figure in figures_of(page_of(verdict)).values()]
-    assert len(drawn) > 15
-    for figure in drawn:
-        Figure(json.loads(re.sub(r"var\(--\w+\)", "#123456", json.dumps(figure))))
 
 
 def test_what_to_do_follows_from_the_verdict(cases):

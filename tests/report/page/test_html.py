@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from coterie import UsageError
 from coterie.report.page.blocks import (
+    Code,
     Commands,
     Details,
     Foot,
@@ -28,6 +29,7 @@ from coterie.report.page.blocks import (
     Tiles,
 )
 from coterie.report.page.html import check_page_path, render, write_page
+from coterie.report.page.plots import Curve, Curves
 
 
 class Outline(HTMLParser):
@@ -71,17 +73,22 @@ class Outline(HTMLParser):
 def page(word="plain"):
     """A page with every block, and one word everywhere that a word can stand."""
     table = Table(f"Table {word}", ("name", f"column {word}"), ((word, 1), (word, 2)))
-    plot = Plot(f"Plot {word}", {"data": [{"name": word}], "layout": {}}, f"It shows {word}.")
+    plot = Plot(f"Plot {word}", Curves((Curve(word, [1, 2], [3, 4]),), across=word), f"It shows {word}.")
     return Page(
         kind=f"Kind {word}",
         title=f"Title {word}",
+        subject=word,
+        date=word,
         answer=f"Answer {word}",
         tiles=Tiles((Tile(word, word, word),)),
         sections=(
             Section(
                 f"First {word}", (Text((word, "see `coterie audit`")), Points(((word, word),)), Plots((plot,)))
             ),
-            Section(f"Second {word}", (table, Details(word, (Text((word,)),)), Commands(((word, word),)))),
+            Section(
+                f"Second {word}",
+                (table, Details(word, (Text((word,)),)), Code(word, word), Commands(((word, word),))),
+            ),
         ),
         foot=Foot(((word, word),), (word,)),
     )
@@ -111,7 +118,7 @@ def test_a_hostile_word_changes_no_element(word):
     assert "49" not in hostile.text
 
 
-@settings(max_examples=30, deadline=None)  # a page is five megabytes
+@settings(max_examples=30, deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_comes_back_from_a_plot_as_it_went_in(word):
     """A figure's data are the same after the page is read as HTML and the data as JSON."""
@@ -121,7 +128,7 @@ def test_any_text_comes_back_from_a_plot_as_it_went_in(word):
         for script, attributes in zip(outline.scripts, outline.all("script"), strict=True)
         if attributes.get("type") == "application/json"
     ]
-    assert [figure["data"][0]["name"] for figure in data] == [word]
+    assert [figure["lines"][0]["name"] for figure in data] == [word]
 
 
 def test_the_policy_admits_the_scripts_by_their_digest_and_nothing_else():
@@ -136,7 +143,7 @@ def test_the_policy_admits_the_scripts_by_their_digest_and_nothing_else():
     ]
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in running]
     assert rules["script-src"] == " ".join(f"'sha256-{digest}'" for digest in digests)
-    assert len(running) == 2
+    assert len(running) == 1
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
     assert "connect-src" not in rules
     assert "http" not in policy

@@ -1,13 +1,13 @@
 """Pages in a real browser: drawn, quiet, offline, readable in both schemes and at both ends of widths."""
 
 import json
-from html import unescape
 
 import pytest
 
 from coterie.report.page.html import write_page
 from coterie.report.run.page import run_page
 from support.browser import until, visit
+from support.pages import DRAWN
 from support.runs import simulated
 
 HOSTILE = (
@@ -23,12 +23,6 @@ RUNS = {
     "random": {"privacy": None, "sealed": False, "aggregation": "secagg", "rounds": 140},
     "large": {"users": 3000, "per_round": 150, "rounds": 700, "privacy": 10, "aggregation": "open"},
 }
-
-DRAWN = """[...document.querySelectorAll('.canvas')].map((canvas) => {
-  const box = canvas.querySelector('.main-svg').getBoundingClientRect();
-  const marks = canvas.querySelectorAll('.scatterlayer path.js-line, .barlayer path, .heatmaplayer image').length;
-  return box.width > 100 && box.height > 100 && box.width <= canvas.clientWidth + 1 && marks > 0;
-})"""
 
 # Every visible piece of text whose contrast with what lies behind it is below 4.5 (WCAG's formula).
 FAINT = """(() => {
@@ -67,9 +61,8 @@ def pages(tmp_path_factory):
     """The report of each run, as a file."""
     folder = tmp_path_factory.mktemp("pages")
     for name, options in RUNS.items():
-        run = simulated(**options)
-        html = run_page(run.record, run.log, run.plan, run.health, ("A note.",), sealed=run.sealed)
-        write_page(html, folder / f"{name}.html")
+        run = simulated(**options, notes=("A note.",))
+        write_page(run_page(run, "2025-03-01"), folder / f"{name}.html")
     return folder
 
 
@@ -107,18 +100,49 @@ def test_markup_in_names_is_only_text(chromium, pages):
         text = page.locator("main").inner_text()
         assert "<b>bea</b>" in text
         assert page.locator("main img, main b, main a").count() == 0
-        picture = page.locator(".canvas:has(.heatmaplayer image)")
+        picture = page.locator(".area:has(.heat)")
         picture.scroll_into_view_if_needed()
-        rows = picture.evaluate("(canvas) => canvas.data[0].y")
-        box = picture.locator(".heatmaplayer image").bounding_box()
+        rows = picture.evaluate("(area) => JSON.parse(area.querySelector('script').textContent).rows")
+        box = picture.bounding_box()
         for name in HOSTILE[:4]:
-            (row,) = [row for row, text in enumerate(rows) if unescape(text).startswith(name)]
+            (row,) = [row for row, text in enumerate(rows) if text.startswith(name)]
             page.mouse.move(box["x"] + 9, box["y"] + (row + 0.5) * box["height"] / len(rows))
-            until(
-                page, f"document.querySelector('.hoverlayer .hovertext')?.textContent.includes({json.dumps(name)})"
-            )
-            assert picture.locator(".hoverlayer a, .hoverlayer img").count() == 0
+            until(page, f"document.querySelector('.heat ~ .tip').textContent.includes({json.dumps(name)})")
+            assert picture.locator(".tip a, .tip img, .tip b").count() == 0
         assert visited.complaints == []
+
+
+def test_the_pointer_shows_the_numbers_of_the_plots(chromium, pages):
+    """A curve's value at the nearest round, a bar's parts, and the share of a cell of the picture."""
+    run = simulated(**RUNS["sealed"])
+    with visit(chromium, pages / "sealed.html") as visited:
+        page = visited.page
+
+        def tip(title, x, y):
+            area = page.locator(f".chart[aria-label='{title}'] .area")
+            area.scroll_into_view_if_needed()
+            box = area.bounding_box()
+            page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
+            return area.locator(".tip p").all_inner_texts()
+
+        last = run.record.rows[-1]
+        assert tip("Accuracy", 0.999, 0.5) == [f"round {last.round}", f"{100 * last.accuracy:.1f} %"]
+        assert tip("Privacy level T", 0.999, 0.5) == [f"round {last.round}", str(last.strong)]
+        asked, done, lost = (
+            int(values[0]) for values in (run.health.asked, run.health.completed, run.health.lost)
+        )
+        assert asked == done + lost
+        assert tip("Rounds of each batch", 0.001, 0.5) == [
+            "batch 0",
+            f"completed: {done}",
+            f"lost on the way: {lost}",
+        ]
+        first = int(run.plan.members[0])
+        for column in (0, 30):
+            part = first in [user for round_, users in run.log.sets() if round_ == column for user in users]
+            until(page, "document.querySelector('.heat ~ .tip')")
+            *_, share = tip("Users and rounds", (column + 0.5) / 60, 0.001)
+            assert share == f"took part: {100 * part} %"
 
 
 def test_the_policy_stops_what_a_hostile_page_would_do(chromium, pages):
@@ -138,7 +162,7 @@ def test_the_policy_stops_what_a_hostile_page_would_do(chromium, pages):
         assert visited.refused == {"https://example.invalid/x.png": "csp"}
 
 
-LINE = "getComputedStyle(document.querySelector('.canvas path.js-line')).stroke"
+LINE = "getComputedStyle(document.querySelector('.area path.line')).stroke"
 
 
 def colours(page):
@@ -181,36 +205,46 @@ def test_a_page_can_be_used_with_the_keyboard(chromium, pages):
         assert page.locator("details[open]").count() == 1
 
 
-def test_a_page_on_paper_is_light_and_unfolded_and_afterwards_as_before(chromium, pages):
-    """Printing from the dark scheme draws plots in light colours at the sheet's width, and leaves no trace."""
+def test_a_page_on_paper_is_short_and_light(chromium, pages):
+    """Printing from the dark scheme gives the light one's colours, without links, folded parts and commands."""
     with visit(chromium, pages / "sealed.html", scheme="light") as visited:
         light = colours(visited.page)[1]
     with visit(chromium, pages / "sealed.html", scheme="dark") as visited:
         page = visited.page
         dark = colours(page)
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert colours(page)[1] == light
-        assert page.locator("details:not([open])").count() == 0
-        drawn = (
-            "(canvas) => ['width', 'height'].map((side) => +canvas.querySelector('.main-svg').getAttribute(side))"
-        )
-        for canvas in page.locator(".canvas").all():
-            assert canvas.evaluate(drawn) == [620, canvas.evaluate("(canvas) => canvas.clientHeight")]
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        page.emulate_media(media="print")
+        assert colours(page) == ["rgb(255, 255, 255)", light]
+        for hidden in ("nav", "details", ".commands", "button"):
+            assert not any(each.is_visible() for each in page.locator(hidden).all())
+        assert page.locator("h1").is_visible()
+        assert page.get_by_text("What is not guaranteed").last.is_visible()
+        page.emulate_media(media="screen")
         assert colours(page) == dark
-        assert page.locator("details[open]").count() == 0
         assert page.pdf().startswith(b"%PDF")
         assert visited.complaints == []
 
 
-def test_without_scripts_every_plot_is_told_in_words(chromium, pages):
-    """With scripts off, the sentence under each plot and a notice are there."""
+def test_without_scripts_a_page_lacks_nothing_but_the_pointer(chromium, pages):
+    """With scripts off, every plot is drawn, and the sentence under each says what it shows."""
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto((pages / "sealed.html").as_uri())
     captions = page.locator("figcaption").all_inner_texts()
     assert len(captions) >= 6
     assert all(any(letter.isdigit() for letter in caption) for caption in captions)
-    assert page.locator(".notice").is_visible()
+    assert all(line.bounding_box()["width"] > 100 for line in page.locator("path.line").all())
     assert page.locator("#scheme").is_hidden()
     context.close()
+
+
+def test_a_table_that_is_too_wide_says_so_until_its_end(chromium, pages):
+    """On a phone the cue stands above the table, and goes when the reader has reached the other side."""
+    with visit(chromium, pages / "sealed.html", width=390) as visited:
+        page = visited.page
+        table, cue = page.locator(".table").first, page.locator(".cue").first
+        until(page, "!document.querySelector('.cue').hidden")
+        assert cue.is_visible()
+        table.evaluate("(box) => { box.scrollLeft = box.scrollWidth; }")
+        until(page, "document.querySelector('.cue').hidden")
+    with visit(chromium, pages / "sealed.html", width=1400) as visited:
+        assert visited.page.locator(".cue").first.is_hidden()

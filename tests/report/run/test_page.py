@@ -1,9 +1,11 @@
 """The report of a run says what its record and its log say."""
 
 import hashlib
-import json
 import re
+import tomllib
 from dataclasses import replace
+from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,33 +14,29 @@ from coterie import UsageError
 from coterie.audit import measure, strong_level
 from coterie.experiment.record import Record, RecordFile
 from coterie.report.figures import run_measures, training_curve
-from coterie.report.run.health import BatchHealth, health_blocks
-from coterie.report.run.page import record_digest, run_facts, run_page
+from coterie.report.run.page import run_page
+from coterie.report.run.plots import batch_blocks
+from coterie.report.run.result import BatchHealth
 from coterie.selection import consecutive
 from coterie.values import LogBuilder
+from support.pages import charts_of
 from support.runs import simulated
 
 
-def page_of(run, notes=()):
+def page_of(run):
     """The page of a simulated run."""
-    return run_page(run.record, run.log, run.plan, run.health, notes, sealed=run.sealed)
-
-
-def figures_of(html):
-    """The plotly figures in a page."""
-    return [
-        json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)
-    ]
+    return run_page(run, "2025-03-01")
 
 
 def test_the_digest_is_that_of_the_records_file(tmp_path):
     """The foot's SHA-256 is what `sha256sum` says of the file."""
-    record = simulated(rounds=5).record
+    run = simulated(rounds=5)
+    record = run.record
     file = RecordFile(tmp_path / "rounds.jsonl")
     file.start({name: value for name, value in record.head.items() if name != "format"})
     for row in record.rows:
         file.add(row)
-    assert record_digest(record) == hashlib.sha256((tmp_path / "rounds.jsonl").read_bytes()).hexdigest()
+    assert run.digest == hashlib.sha256((tmp_path / "rounds.jsonl").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +46,7 @@ def test_the_digest_is_that_of_the_records_file(tmp_path):
 )
 def test_the_facts_are_judged_by_the_log(run):
     """The level is the log's; a batch counts as split if and only if its users' columns differ."""
-    facts = run_facts(run.record, run.log, run.plan, sealed=run.sealed)
+    facts = run.facts
     assert facts.level == strong_level(run.log)
     columns = run.log.to_dense().T
     batches = [] if run.plan is None else [run.plan.batch(batch) for batch in range(len(run.plan))]
@@ -59,11 +57,11 @@ def test_the_facts_are_judged_by_the_log(run):
 def test_a_round_of_the_log_without_a_row_was_cut_off():
     """Sealed, the level stands; unsealed, it is unknown, and the page prints no level."""
     sealed = simulated(unfinished=(3, 9))
-    facts = run_facts(sealed.record, sealed.log, sealed.plan, sealed=True)
+    facts = sealed.facts
     assert (facts.unfinished, facts.level) == (2, strong_level(sealed.log))
     assert "2 cut off by a crash" in page_of(sealed)
     unsealed = simulated(unfinished=(3,), sealed=False)
-    assert run_facts(unsealed.record, unsealed.log, unsealed.plan, sealed=False).level is None
+    assert unsealed.facts.level is None
     assert ">unknown<" in page_of(unsealed)
     assert "the true level may be lower" in page_of(unsealed)
     assert "the true level may be lower" not in page_of(sealed)
@@ -73,58 +71,54 @@ def test_the_curves_are_the_records_rows():
     """Each measure is drawn with the values that the audit gives for the log, T from the first sum on."""
     run = simulated()
     measures = measure(run.log)
-    *_, level, gap, cardinality, picture, _ = figures_of(page_of(run))
+    charts = charts_of(page_of(run))
+    level, gap, cardinality = (
+        charts[title]["lines"][0] for title in ("Privacy level T", "Fairness gap F", "Cardinality C")
+    )
     learned = [row.round for row in run.record.rows if row.included]
-    assert level["data"][0]["x"][0] == learned[0]
-    assert level["data"][0]["y"] == measures.strong[learned[0] :].tolist()
-    assert gap["data"][0]["y"] == pytest.approx(measures.fairness_gap.tolist(), rel=1e-5)
-    assert cardinality["data"][0]["y"] == pytest.approx(measures.cardinality.tolist(), rel=1e-5)
-    assert np.array(picture["data"][0]["z"]).sum() == len(run.log.members)
-
-
-def test_plotly_knows_every_property_of_the_figures():
-    """Plotly's own schema accepts each figure, once colours by name are colours."""
-    from plotly.graph_objects import Figure
-
-    runs = [simulated(), simulated(privacy=None, sealed=False), simulated(users=300, per_round=60, rounds=310)]
-    for figure in (figure for run in runs for figure in figures_of(page_of(run))):
-        text = re.sub(r"var\(--\w+\)", "#123456", json.dumps(figure))
-        Figure(json.loads(text))
+    assert level["x"][0] == learned[0]
+    assert level["y"] == measures.strong[learned[0] :].tolist()
+    assert gap["y"] == pytest.approx(measures.fairness_gap.tolist(), rel=1e-5)
+    assert cardinality["y"] == pytest.approx(measures.cardinality.tolist(), rel=1e-5)
+    assert np.sum(charts["Users and rounds"]["share"]) == len(run.log.members)
 
 
 def test_a_long_run_keeps_its_page_small():
-    """Thousands of users and rounds add less than two megabytes to the page."""
-    small, large = simulated(), simulated(users=4000, per_round=200, rounds=1500, privacy=10)
-    assert len(page_of(large)) - len(page_of(small)) < 2_000_000
+    """With thousands of users and rounds a page has less than 1.5 megabytes."""
+    assert len(page_of(simulated(users=4000, per_round=200, rounds=1500, privacy=10))) < 1_500_000
 
 
-def test_notes_and_next_steps_are_told():
-    """What the caller notes stands in the page as text; the two commands are named."""
-    html = page_of(simulated(rounds=4), ("Resumed <once>.",))
+def test_notes_next_steps_date_and_settings_stand_in_the_page():
+    """Notes are text; commands name the run's own folder; the settings are TOML that gives them back."""
+    run = simulated(rounds=4, notes=("Resumed <once>.",))
+    html = page_of(replace(run, path=Path("runs/the first")))
     assert "Resumed &lt;once&gt;." in html
-    assert "coterie audit RUN" in html
-    assert "coterie ledger verify RUN" in html
+    assert "coterie audit &#39;runs/the first&#39;" in html
+    assert "2025-03-01" in html
+    settings = unescape(re.search(r"<pre[^>]*><code>(.*?)</code>", html, re.DOTALL)[1])
+    assert tomllib.loads(settings) == run.record.head["spec"]
 
 
 def test_a_run_that_has_not_begun_has_a_page():
     """No rounds, no measurements: the page says so."""
     run = simulated(rounds=1)
-    html = run_page(Record(run.record.head, ()), LogBuilder(120).build(), run.plan, None, sealed=True)
+    empty = replace(run, record=Record(run.record.head, ()), log=LogBuilder(120).build(), health=None)
+    html = page_of(empty)
     assert "No sum was learned" in html
     assert "Neither accuracy nor loss was measured" in html
 
 
 def test_rounds_without_a_measurement_are_left_out_of_the_curves():
     """Accuracy is drawn at the rounds in which it was measured."""
-    accuracy = figures_of(page_of(simulated(rounds=20, evaluate=5)))[0]
-    assert accuracy["data"][0]["x"] == [4, 9, 14, 19]
+    accuracy = charts_of(page_of(simulated(rounds=20, evaluate=5)))["Accuracy"]
+    assert accuracy["lines"][0]["x"] == [4, 9, 14, 19]
 
 
 def test_a_plan_of_another_run_is_refused():
     """A plan for more users than the log has is named as such."""
     run = simulated(rounds=2)
     with pytest.raises(UsageError, match="not of one run"):
-        run_page(run.record, run.log, consecutive(240, 6), None, sealed=True)
+        replace(run, plan=consecutive(240, 6), health=None)
 
 
 def test_batch_health_that_cannot_be_is_refused():
@@ -135,18 +129,18 @@ def test_batch_health_that_cannot_be_is_refused():
     with pytest.raises(UsageError, match="batch 1 completed and lost more"):
         BatchHealth(two, np.array([1, 2]), np.array([1, 1]))
     with pytest.raises(UsageError, match="the plan has 3"):
-        health_blocks(BatchHealth(two, two, two - 2), consecutive(6, 2))
+        replace(simulated(rounds=2), plan=consecutive(6, 2), health=BatchHealth(two, two, two - 2))
 
 
 def test_the_worst_batches_are_those_lost_most_often():
     """The table begins with the largest share of lost rounds, and counts add up to the words above it."""
     run = simulated(lost=0.05)
-    words, plots, worst, _ = health_blocks(run.health, run.plan)
+    words, plots, worst, _ = batch_blocks(run.health, run.plan)
     shares = [row[3] / row[1] for row in worst.rows]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == max(run.health.lost / np.maximum(run.health.asked, 1))
     assert f"{run.health.lost.sum()} times it lost" in words.paragraphs[0]
-    parts = {trace["name"]: trace["y"] for trace in plots.plots[0].figure["data"]}
+    parts = dict(plots.plots[0].chart.parts)
     assert sum(parts["lost on the way"]) == run.health.lost.sum()
     assert sum(parts["completed"]) == run.health.completed.sum()
 

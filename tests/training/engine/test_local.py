@@ -48,7 +48,13 @@ def test_training_is_sgd_as_written(make):
     """Updates and losses of a linear model are those of the formula, step by step."""
     federation, model = federation_of([7, 4], shape=(1, 2, 2)), linear()
     local = LocalTraining(
-        epochs=3, minibatch=3, learning_rate=0.2, schedule=((5, 0.5),), momentum=0.4, weight_decay=0.1
+        epochs=3,
+        minibatch=3,
+        learning_rate=0.2,
+        schedule=((5, 0.5),),
+        momentum=0.4,
+        weight_decay=0.1,
+        shuffled=False,
     )
     parameters = flatten(model)
     updates = make(model, federation, local).updates(parameters, [1, 0], 5)
@@ -68,14 +74,14 @@ def test_shuffled_minibatches_cover_the_same_examples_in_another_order():
     assert not np.array_equal(seen[0][:10], seen[0][10:])
     for epoch in (seen[0][:10], seen[0][10:]):
         assert sorted(epoch) == sorted(federation.of(0))
-    fixed = np.concatenate(list(minibatches(federation, LocalTraining(epochs=2), 0, 9, 0)))
+    fixed = np.concatenate(list(minibatches(federation, LocalTraining(epochs=2, shuffled=False), 0, 9, 0)))
     assert fixed.tolist() == federation.of(0).tolist() * 2
 
 
 def test_a_timetable_holds_everybodys_minibatches():
     """Real entries are the minibatches in order; what fills up belongs to the same user."""
     federation = federation_of([7, 2])
-    table = timetable(federation, LocalTraining(epochs=2, minibatch=3), np.array([1, 0]), 0, 0)
+    table = timetable(federation, LocalTraining(epochs=2, minibatch=3, shuffled=False), np.array([1, 0]), 0, 0)
     assert table.places.shape == (2, 6, 3)
     assert table.active.tolist() == [[1, 1, 0, 0, 0, 0], [1] * 6]
     assert table.counted.tolist() == [[2, 2, 0, 0, 0, 0], [3, 3, 1, 3, 3, 1]]

@@ -183,17 +183,12 @@ def test_a_step_beyond_the_round_begins_anew():
 
 
 def test_memory_bounds_the_chunk(monkeypatch):
-    """The cohort is trained in equal parts that fit; a chunk that is given holds."""
-    monkeypatch.setattr("coterie.training.engine.stacked._BYTES_ON_CPU", 16 * 7 * 195)
+    """A cohort is trained in two equal parts, or more where they would not fit; a chunk that is given holds."""
+    monkeypatch.setattr("coterie.training.engine.stacked._BYTES_ON_CPU", 4 * 7 * 195)
     federation, model = federation_of([2] * 3), nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     assert ParameterLayout.of(model).dimension == 195
-    assert [Stacked(model, federation, LocalTraining(), cohort=k).chunk for k in (1, 7, 8, 12, 15)] == [
-        1,
-        7,
-        4,
-        6,
-        5,
-    ]
+    chunks = [Stacked(model, federation, LocalTraining(), cohort=k).chunk for k in (1, 2, 7, 13, 14, 15, 40)]
+    assert chunks == [1, 1, 4, 7, 7, 5, 7]
     assert Stacked(model, federation, LocalTraining(), cohort=12, chunk=2).chunk == 2
 
 

@@ -7,7 +7,7 @@ from coterie.audit.verdict import Verdict
 from coterie.report.audit.names import brief, user_name
 from coterie.report.page.blocks import Block, Plot, Plots, Text
 from coterie.report.page.participation import Participation, participation
-from coterie.report.page.plots import heat_map
+from coterie.report.page.plots import HeatMap
 from coterie.report.page.words import counted, evenly, number, percent
 from coterie.values import BatchPlan, IntArray, ParticipationLog
 
@@ -69,15 +69,15 @@ def _picture(log: ParticipationLog, seen: IntArray, batches: IntArray | None) ->
     places = (
         numbers if log.names is None else [f"{name} ({user})" for name, user in zip(names, numbers, strict=True)]
     )
-    figure = heat_map(
+    chart = HeatMap(
         drawn.share,
         columns=(log.first + drawn.column_starts[:-1]).tolist(),
         rows=[_row_name(drawn.users(row).tolist(), places, batches) for row in range(len(drawn.share))],
         ticks=_ticks(drawn, names, batches),
         across="round",
     )
-    height = int(np.clip(140 + 4 * len(drawn.share), 240, 620))
-    return Plot("Users and rounds", figure, _says(log, drawn), height=height, wide=True)
+    height = int(np.clip(80 + 4 * len(drawn.share), 160, 560))
+    return Plot("Users and rounds", chart, _says(log, drawn), height=height, wide=True)
 
 
 def _groups(log: ParticipationLog) -> IntArray:

@@ -1,20 +1,17 @@
 """The plots of an audit: the levels over the rounds, isolation, and the sizes of groups."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from coterie.audit.verdict import Verdict
 from coterie.report.page.blocks import Plot, Plots
-from coterie.report.page.plots import Curve, curves, stacked_bars
+from coterie.report.page.plots import Curve, Curves, StackedBars
 from coterie.report.page.words import counted, evenly, number
 from coterie.values import IntArray, ParticipationLog
 
 MOST_POINTS = 1000
 MOST_BARS = 16
-FEW = 6
-"""Up to so many rounds or users, each has its mark on the axis."""
 
 
 def level_plots(verdict: Verdict) -> Plots:
@@ -46,7 +43,7 @@ def _levels(verdict: Verdict) -> Plot:
         bound = number(weak[-1][1])
         between = f"from {number(low)} to {bound}" if verdict.certain else f"at most {bound}"
         says += f"The weak one is {bound if verdict.certain and verdict.weak.exact else between} in the end."
-    return Plot("Privacy levels", _over_rounds(lines, verdict.log), says.strip())
+    return Plot("Privacy levels", Curves(tuple(lines), across="round"), says.strip())
 
 
 def strong_steps(verdict: Verdict) -> list[tuple[int, int]]:
@@ -88,16 +85,6 @@ def _steps(name: str, steps: Sequence[tuple[int, int]]) -> Curve:
     return Curve(name, [round_ for round_, _ in kept], [level for _, level in kept], step=True)
 
 
-def _over_rounds(lines: list[Curve], log: ParticipationLog) -> dict[str, Any]:
-    """Return curves whose axes are marked at whole numbers only, also where these are few."""
-    figure = curves(lines, across="round")
-    if log.rounds <= FEW:
-        figure["layout"]["xaxis"]["dtick"] = 1
-    if max(value for line in lines for value in line.y) <= FEW:
-        figure["layout"]["yaxis"]["dtick"] = 1
-    return figure
-
-
 def _isolation(verdict: Verdict) -> Plot:
     rounds, counts = np.unique([found.round for found in verdict.isolated], return_counts=True)
     known = np.cumsum(counts).tolist()
@@ -107,7 +94,7 @@ def _isolation(verdict: Verdict) -> Plot:
     )
     says = f"The first was isolated by round {int(rounds[0])}; {counted(known[-1], 'user')} of "
     says += f"{number(verdict.users)} by round {int(rounds[-1])}. Nobody ever ceases to be."
-    return Plot("Isolated users", _over_rounds([_steps("isolated", steps)], verdict.log), says)
+    return Plot("Isolated users", Curves((_steps("isolated", steps),), across="round"), says)
 
 
 def _groups(verdict: Verdict) -> Plot:
@@ -127,7 +114,9 @@ def _groups(verdict: Verdict) -> Plot:
     says += f"Groups have {number(low)} to {counted(high, 'user')}."
     if low == 1:
         says += f" {counted(int(np.sum(sizes == 1)), 'user is', 'users are')} in no group with others."
-    return Plot("Users in groups of each size", stacked_bars(names, parts, across="users in the group"), says)
+    return Plot(
+        "Users in groups of each size", StackedBars(tuple(names), tuple(parts), across="users in the group"), says
+    )
 
 
 def _bins(sizes: IntArray) -> tuple[list[int], list[str]]:

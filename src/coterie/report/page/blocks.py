@@ -1,7 +1,9 @@
 """What pages are made of: frozen values that say what to show, and nothing about how it looks."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
+
+from coterie.report.page.plots import Chart
 
 Tone: TypeAlias = Literal["plain", "good", "warning"]
 """How a number is meant: as it is, as it should be, or as something to look at."""
@@ -40,16 +42,16 @@ class Points:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot: a plotly figure as plain data, and a sentence with numbers for those who cannot see it.
+    """A chart, its title, and a sentence with numbers for those who cannot see it.
 
-    A colour in the figure is the name of one of the style's colours, `var(--blue)`, so that it follows the
-    light and the dark scheme. `wide` gives the plot the whole width; others stand side by side.
+    `height` is that of the drawing itself in pixels, without axes. `wide` gives the plot the whole width; others
+    stand side by side.
     """
 
     title: str
-    figure: dict[str, Any]
+    chart: Chart
     says: str
-    height: int = 280
+    height: int = 220
     wide: bool = False
 
 
@@ -77,6 +79,14 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Code:
+    """A text to copy as it stands, such as settings; `name` says what it is."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Commands:
     """What to type next: (command, what it tells)."""
 
@@ -91,15 +101,16 @@ class Details:
     blocks: "tuple[Block, ...]"
 
 
-Block: TypeAlias = Tiles | Text | Points | Plots | Table | Commands | Details
+Block: TypeAlias = Tiles | Text | Points | Plots | Table | Code | Commands | Details
 
 
 @dataclass(frozen=True)
 class Section:
-    """A headed part of a page."""
+    """A headed part of a page; on paper only what is `printed` and not folded away."""
 
     heading: str
     blocks: tuple[Block, ...]
+    printed: bool = True
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,11 @@ class Foot:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: what kind it is, its title, one sentence with the answer, key numbers, sections and the foot."""
+    """A page: the verdict as its title, the answer in a sentence or two, key numbers, sections and the foot.
+
+    `kind` says what sort of page it is and `subject` what it is about, in a few words; `date` is when it was made.
+    The first three key numbers lead, the others stand small below them.
+    """
 
     kind: str
     title: str
@@ -121,3 +136,8 @@ class Page:
     sections: tuple[Section, ...]
     foot: Foot
     tone: Tone = "plain"
+    subject: str = ""
+    date: str = ""
+
+    LEADING = 3
+    """Key numbers that lead."""

@@ -1,8 +1,8 @@
 """The one style of all pages: blocks become a single HTML file that needs nothing beside itself.
 
-A page holds its style, its script and plotly.js (about 5 MB of its size), so it opens offline, asks no server for
-anything, and can be mailed. Its Content-Security-Policy admits the scripts by their SHA-256 and refuses every
-request, so not even a hostile user name can run or fetch anything.
+A page holds its style, its drawings and a small script, so it opens offline, asks no server for anything, and can
+be mailed. Its Content-Security-Policy admits the script by its SHA-256 and refuses every request, so not even a
+hostile user name can run or fetch anything. Without the script only the numbers under the pointer are missing.
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Any
 
 from coterie.errors import UsageError
 from coterie.report.page.blocks import Page
+from coterie.report.page.svg import drawing
 from coterie.report.page.words import number
 from coterie.storage.files import atomic_write, check_writable
 
@@ -26,14 +27,18 @@ def check_page_path(path: Path) -> None:
     """Refuse a page that could not be written, before any work is done for it."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{path} is not a .html file; name the page so that it ends in .html")
-    if not can_render():
-        raise UsageError("pages need jinja2 and plotly: pip install 'coterie[report]'")
+    _check_packages()
     check_writable(path)
 
 
 def can_render() -> bool:
-    """Return whether jinja2 and plotly, which pages are made with, are installed."""
-    return find_spec("jinja2") is not None and find_spec("plotly") is not None
+    """Return whether jinja2 and pillow, which pages are made with, are installed."""
+    return find_spec("jinja2") is not None and find_spec("PIL") is not None
+
+
+def _check_packages() -> None:
+    if not can_render():
+        raise UsageError("pages need jinja2 and pillow: pip install 'coterie[report]'")
 
 
 def write_page(html: str, path: Path) -> None:
@@ -45,41 +50,27 @@ def write_page(html: str, path: Path) -> None:
 
 def render(page: Page) -> str:
     """Return a page as one self-contained HTML file."""
-    if not can_render():
-        raise UsageError("pages need jinja2 and plotly: pip install 'coterie[report]'")
-    scripts = (_plotly(), _template("page.js"))
+    _check_packages()
+    script = _template("page.js")
     html: str = (
         _environment()
         .get_template("page.html")
-        .render(
-            page=page,
-            style=_template("page.css"),
-            scripts=scripts,
-            policy=_policy(scripts),
-        )
+        .render(page=page, style=_template("page.css"), script=script, policy=_policy(script))
     )
     return html
 
 
-def _policy(scripts: tuple[str, ...]) -> str:
-    """Return the Content-Security-Policy: these scripts, inline styles, images made here, and nothing else.
+def _policy(script: str) -> str:
+    """Return the Content-Security-Policy: this script, inline styles, images made here, and nothing else.
 
-    plotly.js writes style attributes, so styles cannot be told by hash; without any way to load something, a style
-    gives nothing away.
+    Places in a drawing are style attributes, so styles cannot be admitted by hash; without any way to load
+    something, a style gives nothing away.
     """
-    hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-@cache
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    source: str = get_plotlyjs()
-    return source
 
 
 def _template(name: str) -> str:
@@ -97,7 +88,7 @@ def _environment() -> Any:  # noqa: ANN401 - jinja2 is imported only where a pag
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"data": _data, "prose": _prose, "anchor": _anchor, "cell": _cell}
+    environment.filters |= {"data": _data, "drawing": drawing, "prose": _prose, "anchor": _anchor, "cell": _cell}
     environment.tests["kind"] = lambda block, name: type(block).__name__ == name
     return environment
 

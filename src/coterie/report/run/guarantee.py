@@ -1,12 +1,15 @@
-"""What a run guarantees and what it does not, in plain words that depend on the run.
+"""What a run guarantees and what it does not, in words that are made once.
 
-The facts are those of docs/guarantee.md and docs/threat-model.md.
+The console, the page and the JSON summary show the same `Guarantee`. The facts behind the words are those of
+docs/guarantee.md and docs/threat-model.md.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-from coterie.report.page.blocks import Points, Tone
-from coterie.report.page.words import counted
+from coterie.audit import Bracket
+from coterie.report.page.blocks import Points, Tile, Tone
+from coterie.report.page.words import counted, number
 
 
 @dataclass(frozen=True)
@@ -19,10 +22,14 @@ class Facts:
     """Sums that the server learned."""
     level: int | None
     """The strong privacy level T of the log; None where nobody knows which sums were learned."""
+    weak: Bracket | None
+    """What is proven of the weak level; None without a sum, or where nobody knows which were learned."""
     demanded: int | None
     """The level that was asked for; None for a scheme without batches."""
     split: int
     """Batches that some learned sum contains a part of."""
+    lost: int
+    """How often a batch lost a member on the way."""
     unfinished: int
     """Rounds that a crash cut off."""
     aggregation: str
@@ -32,28 +39,113 @@ class Facts:
     """Whether users were chosen in whole batches."""
 
 
-def answer(facts: Facts) -> tuple[str, Tone]:
-    """Return the one sentence (or two) that a reader in a hurry takes along, and how it is meant."""
+@dataclass(frozen=True)
+class Guarantee:
+    """What can be said about a run's privacy: its verdict in words, both levels, what holds and what does not."""
+
+    headline: str
+    tone: Tone
+    sentences: tuple[str, ...]
+    strong: Tile
+    weak: Tile
+    holds: Points
+    limits: Points
+    assumptions: tuple[str, ...]
+
+    def tables(self) -> dict[str, Any]:
+        """Return the verdict for programs: its headline, its tone and its sentences."""
+        return {"headline": self.headline, "tone": self.tone, "sentences": list(self.sentences)}
+
+
+def guarantee(facts: Facts) -> Guarantee:
+    """Return what can be said about a run's privacy."""
+    headline, tone, sentences = _verdict(facts)
+    return Guarantee(
+        headline=headline,
+        tone=tone,
+        sentences=sentences,
+        strong=_strong_tile(facts),
+        weak=_weak_tile(facts),
+        holds=_holds(facts),
+        limits=_limits(facts),
+        assumptions=_assumptions(facts),
+    )
+
+
+def _verdict(facts: Facts) -> tuple[str, Tone, tuple[str, ...]]:
+    """Return the headline, how it is meant, and the sentences that a reader in a hurry takes along."""
     rounds = counted(facts.rounds, "round")
     if facts.level is None:
-        broken = counted(facts.unfinished, "unsealed round was", "unsealed rounds were")
-        return f"How private this run is, nobody can say: {broken} cut off, with unknown sums learned.", "warning"
+        broken = counted(facts.unfinished, "round without a seal was", "rounds without a seal were")
+        unknown = f"{broken} cut off, and which sums the server learned there is on no record."
+        return "How private this run is cannot be known", "warning", (unknown,)
     if not facts.learned:
-        return "No sum was learned in this run: nothing was given away, and nothing was trained.", "plain"
+        return "No sum was learned", "plain", ("Nothing was given away, and nothing was trained.",)
     if facts.aggregation == "plain":
-        clear = "This run added updates in the clear, as a simulation may: the server saw each one."
-        return f"{clear} The sums of its {rounds} alone would have had privacy level {facts.level}.", "plain"
-    if facts.level == 1:
+        clear = "Updates were added up without cryptography, as a simulation may: the server saw each one."
+        alone = f"The sums of its {rounds} alone would have had privacy level {facts.level}."
+        return "Not private: every update was in the clear", "warning", (clear, alone)
+    headline, tone, sentences = _of_level(facts, facts.level, rounds)
+    return headline, tone, (*sentences, *_losses(facts))
+
+
+def _of_level(facts: Facts, level: int, rounds: str) -> tuple[str, Tone, tuple[str, ...]]:
+    """Return the same for a run with cryptography whose level is known."""
+    if level == 1:
         own = f"Combining the sums of {rounds}, the server can give some user a weight that no other user has."
-        return f"{own} The privacy level is 1, which protects nobody.", "warning"
-    fewer = f"it never isolates a sum over fewer than {facts.level} users"
+        return "Not private: the privacy level is 1", "warning", (own,)
+    fewer = f"it never isolates a sum over fewer than {level} users"
     kept = f"However the server combines the sums of all {rounds}, {fewer}."
-    if facts.demanded is not None and facts.level < facts.demanded:
-        return f"{kept} That is below the level of {facts.demanded} that was asked for.", "warning"
-    return kept, "plain" if facts.demanded is None else "good"
+    if facts.demanded is not None and level < facts.demanded:
+        return f"Privacy level {level}, below the {facts.demanded} asked for", "warning", (kept,)
+    if facts.sealed:
+        by = "The users' own keys enforce it."
+        return f"Private: never fewer than {level} users in a sum", "good", (kept, by)
+    trust = "That rests on the server's honesty: nothing was sealed."
+    return f"Privacy level {level}, if the server was honest", "plain", (kept, trust)
 
 
-def guaranteed(facts: Facts) -> Points:
+def _losses(facts: Facts) -> tuple[str, ...]:
+    """Say what became of batches that lost a member on the way."""
+    if not facts.lost or not facts.batches:
+        return ()
+    times = counted(facts.lost, "time", "times")
+    if facts.sealed:
+        return (f"A batch lost a member on the way {times} and was left out whole.",)
+    if facts.split:
+        split = counted(facts.split, "batch was", "batches were")
+        return (f"A batch lost a member on the way {times}, and {split} split: the sum of the others came out.",)
+    return (f"A batch lost a member on the way {times}.",)
+
+
+def _strong_tile(facts: Facts) -> Tile:
+    label = "Privacy level T"
+    if facts.level is None:
+        return Tile(label, "unknown", "rounds without a seal were cut off", "warning")
+    if not facts.learned:
+        return Tile(label, "–", "no sum was learned")
+    level = number(facts.level)
+    if facts.aggregation == "plain":
+        return Tile(label, level, "of the sums alone; the server saw every update", "warning")
+    if facts.demanded is None:
+        meaning = "no level was asked for: users come one by one"
+        return Tile(label, level, meaning, "warning" if facts.level == 1 else "plain")
+    if facts.level < facts.demanded:
+        return Tile(label, level, f"below the {facts.demanded} asked for", "warning")
+    return Tile(label, level, f"at least the {facts.demanded} asked for", "good" if facts.sealed else "plain")
+
+
+def _weak_tile(facts: Facts) -> Tile:
+    label, weak = "Weak privacy level", facts.weak
+    if weak is None:
+        return Tile(label, "unknown" if facts.level is None else "–", _strong_tile(facts).meaning)
+    if weak.exact:
+        return Tile(label, number(weak.low), "fewest users in any combination of sums, exactly")
+    bounds = f"{number(weak.low)}..{number(weak.high)}"
+    return Tile(label, bounds, "proven bounds on the fewest users in any combination of sums")
+
+
+def _holds(facts: Facts) -> Points:
     """Return what holds, thanks to whom, and what the server saw."""
     return Points(
         (
@@ -65,7 +157,7 @@ def guaranteed(facts: Facts) -> Points:
     )
 
 
-def not_guaranteed(facts: Facts) -> Points:
+def _limits(facts: Facts) -> Points:
     """Return what nobody should read into the level."""
     batch = "Who is in which batch, who" if facts.batches else "Who"
     return Points(
@@ -79,8 +171,8 @@ def not_guaranteed(facts: Facts) -> Points:
     )
 
 
-def assumptions(facts: Facts) -> tuple[str, ...]:
-    """Return what the statements of the page rest on."""
+def _assumptions(facts: Facts) -> tuple[str, ...]:
+    """Return what all these statements rest on."""
     return (_ONE_MACHINE, _LOGGED, _REAL_MEMBERS, _DEVICES) if facts.sealed else (_ONE_MACHINE, _LOGGED)
 
 

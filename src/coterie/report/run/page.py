@@ -1,20 +1,19 @@
 """The page of one run: how it learned, what it measured, who took part, and what it guarantees."""
 
 import json
+import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from hashlib import sha256
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from coterie import __version__
-from coterie.audit import StrongLevel
-from coterie.errors import UsageError
-from coterie.experiment.record import Record, RoundRow
+from coterie.experiment.folder import RunFolder
+from coterie.experiment.record import RoundRow
+from coterie.report.figures import can_draw, run_measures, training_curve
 from coterie.report.page.blocks import (
     Block,
+    Code,
     Commands,
     Details,
     Foot,
@@ -25,122 +24,88 @@ from coterie.report.page.blocks import (
     Text,
     Tile,
     Tiles,
-    Tone,
 )
-from coterie.report.page.html import render
+from coterie.report.page.html import can_render, render, write_page
 from coterie.report.page.words import counted, evenly, number, percent
-from coterie.report.run.guarantee import Facts, answer, assumptions, guaranteed, not_guaranteed
-from coterie.report.run.health import BatchHealth, health_blocks
-from coterie.report.run.plots import learning_blocks, measures_plots, participation_plot
-from coterie.values import BatchPlan, ParticipationLog
+from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots, participation_plot
+from coterie.report.run.result import RunResult
 
 MOST_ROUNDS = 500
 """Rows of the table of rounds."""
 MOST_NOTES = 6
 """Notes that are not folded away."""
-NEXT = Commands(
-    (
-        (
-            "coterie audit RUN",
-            "What its log gives away: both privacy levels, and any isolated user with a proof. RUN is its folder.",
-        ),
-        ("coterie ledger verify RUN", "Whether the run's ledger is whole and unchanged, record by record."),
-    )
-)
 
 
-def run_page(
-    record: Record,
-    log: ParticipationLog,
-    plan: BatchPlan | None,
-    health: BatchHealth | None,
-    notes: Sequence[str] = (),
-    *,
-    sealed: bool,
-) -> str:
-    """Return the report of a run as one HTML file.
+def write_run_report(run: RunResult, date: str) -> list[Path]:
+    """Write the page of a run and its curves as pictures into its folder; return the files that were written.
 
-    `log` is the ledger's, with the rounds' own numbers: a round of it that has no row in the record was cut off
-    by a crash. `plan` and `health` are None for schemes without batches. `notes` are sentences about what
-    happened on the way. `sealed` must be said, because a wrong guess would be a false promise.
+    `date` says when the page was made. Without the packages of coterie[report] there is nothing to draw with, and
+    nothing is written.
     """
-    if plan is not None and plan.users > log.users:
-        raise UsageError(f"the plan has {plan.users} users, the log only {log.users}; they are not of one run")
-    facts = run_facts(record, log, plan, sealed=sealed)
-    rows = record.rows
-    said, tone = answer(facts)
+    folder, rows, written = RunFolder(run.path), run.record.rows, []
+    if can_draw() and rows:
+        folder.figures.mkdir(exist_ok=True)
+        for name, draw in (("training", training_curve), ("measures", run_measures)):
+            draw(rows, folder.figures / f"{name}.png")
+            written.append(folder.figures / f"{name}.png")
+    if can_render():
+        write_page(run_page(run, date), folder.report)
+        written.append(folder.report)
+    return written
+
+
+def run_page(run: RunResult, date: str) -> str:
+    """Return the report of a run as one HTML file; `date` says when it was made."""
+    said, facts = run.guarantee, run.facts
     sections = [
-        Section("How it learned", learning_blocks(rows)),
-        Section(
-            "Privacy, fairness and use",
-            (measures_plots(rows, known=facts.level is not None),)
-            if rows
-            else (Text(("No round has ended yet.",)),),
-        ),
-        Section("Who took part", _who(log, plan, facts)),
+        Section("How it learned", learning_blocks(run.record.rows)),
+        Section("Privacy, fairness and use", _measures(run)),
+        Section("Who took part", _who(run)),
     ]
-    if plan is not None and health is not None:
-        sections.append(Section("How the batches fared", health_blocks(health, plan)))
+    if run.plan is not None and run.health is not None:
+        sections.append(Section("How the batches fared", batch_blocks(run.health, run.plan)))
     sections += [
-        Section("What is guaranteed", (guaranteed(facts),)),
-        Section("What is not guaranteed", (not_guaranteed(facts),)),
-        Section("The rounds", _rounds(rows, facts, notes)),
-        Section("What to do next", (NEXT,)),
+        Section("What is guaranteed", (said.holds,)),
+        Section("What is not guaranteed", (said.limits,)),
+        Section("The rounds", _rounds(run)),
+        Section("The settings", _settings(run), printed=False),
+        Section("What to do next", (_next(run.path),), printed=False),
     ]
     page = Page(
         kind="Run report",
-        title=f"{counted(facts.users, 'user')}, {counted(facts.rounds, 'round')}",
-        answer=said + _reached(rows),
-        tiles=_tiles(rows, facts),
+        subject=f"{counted(facts.users, 'user')}, {counted(facts.rounds, 'round')}",
+        date=date,
+        title=said.headline,
+        answer=" ".join((*said.sentences, *_reached(run))),
+        tiles=_tiles(run),
         sections=tuple(sections),
-        foot=_foot(record, facts),
-        tone=tone,
+        foot=_foot(run),
+        tone=said.tone,
     )
     return render(page)
 
 
-def run_facts(record: Record, log: ParticipationLog, plan: BatchPlan | None, *, sealed: bool) -> Facts:
-    """Return what the words about a run depend on, judged by its log."""
-    strong = StrongLevel(log.users)
-    for _, members in log.sets():
-        strong.add(members)
-    split = 0
-    if plan is not None and len(plan):
-        # A batch that always took part whole lies in one class.
-        classes = strong.class_of[plan.members]
-        first, last = (reduce(classes, plan.starts[:-1]) for reduce in (np.minimum.reduceat, np.maximum.reduceat))
-        split = int(np.sum(first != last))
-    finished = {row.round for row in record.rows}
-    unfinished = sum(round_ not in finished for round_ in range(log.first, log.first + log.rounds))
-    return Facts(
-        users=log.users,
-        rounds=log.rounds,
-        learned=len(log.set_rounds),
-        level=None if unfinished and not sealed else strong.level,
-        demanded=record.head["privacy"] if plan is not None else None,
-        split=split,
-        unfinished=unfinished,
-        aggregation=record.head["aggregation"],
-        sealed=sealed,
-        batches=plan is not None,
-    )
+def _measures(run: RunResult) -> tuple[Block, ...]:
+    if not run.record.rows:
+        return (Text(("No round has ended.",)),)
+    return (measures_plots(run.record.rows, known=run.facts.level is not None),)
 
 
-def _reached(rows: Sequence[RoundRow]) -> str:
-    measured = [row.accuracy for row in rows if row.accuracy is not None]
-    return f" The model reached {percent(measured[-1])} accuracy." if measured else ""
+def _reached(run: RunResult) -> Iterator[str]:
+    if run.tested is not None:
+        yield f"The model reached {percent(run.tested.accuracy or 0.0)} accuracy."
 
 
-def _tiles(rows: Sequence[RoundRow], facts: Facts) -> Tiles:
-    tiles = [_level_tile(facts)]
-    measured = [row for row in rows if row.accuracy is not None]
-    if measured:
-        last = measured[-1]
-        tiles.append(Tile("Accuracy", percent(last.accuracy or 0.0), f"on the test set, after round {last.round}"))
+def _tiles(run: RunResult) -> Tiles:
+    rows, facts, said = run.record.rows, run.facts, run.guarantee
+    tiles = [said.strong]
+    if run.tested is not None:
+        accuracy = percent(run.tested.accuracy or 0.0)
+        tiles.append(Tile("Accuracy", accuracy, f"on the test set, after round {run.tested.round}"))
     results = sum(row.outcome == "committed" for row in rows)
     without = facts.rounds - results
     meaning = f"of {number(facts.rounds)}; {number(without)} gave none" if without else "all rounds gave one"
-    tiles.append(Tile("Rounds with a result", number(results), meaning))
+    tiles += [Tile("Rounds with a result", number(results), meaning), said.weak]
     if rows:
         last = rows[-1]
         tiles += [
@@ -148,29 +113,17 @@ def _tiles(rows: Sequence[RoundRow], facts: Facts) -> Tiles:
             Tile("Fairness gap F", f"{last.fairness_gap:.3f}", "between the users' shares of rounds; 0 is fair"),
         ]
     if facts.batches:
-        lost = sum(row.lost_batches for row in rows)
         meaning = (
             "left out whole: the seal held" if facts.sealed else "without a seal, a sum of the others remains"
         )
-        tiles.append(Tile("Batches lost on the way", number(lost), meaning if lost else "in all rounds"))
+        tiles.append(
+            Tile("Batches lost on the way", number(facts.lost), meaning if facts.lost else "in all rounds")
+        )
     return Tiles(tuple(tiles))
 
 
-def _level_tile(facts: Facts) -> Tile:
-    if facts.level is None:
-        return Tile("Privacy level T", "unknown", "unsealed rounds were cut off", "warning")
-    if not facts.learned:
-        return Tile("Privacy level T", "–", "no sum was learned")
-    if facts.demanded is None:
-        meaning = "no level was asked for: users come one by one"
-        return Tile("Privacy level T", number(facts.level), meaning, "warning" if facts.level == 1 else "plain")
-    if facts.level < facts.demanded:
-        return Tile("Privacy level T", number(facts.level), f"below the {facts.demanded} asked for", "warning")
-    tone: Tone = "plain" if facts.aggregation == "plain" else "good"
-    return Tile("Privacy level T", number(facts.level), f"at least the {facts.demanded} asked for", tone)
-
-
-def _who(log: ParticipationLog, plan: BatchPlan | None, facts: Facts) -> tuple[Block, ...]:
+def _who(run: RunResult) -> tuple[Block, ...]:
+    log, plan, facts = run.log, run.plan, run.facts
     if not log.users or not log.rounds:
         return (Text(("Nobody yet.",)),)
     if plan is None:
@@ -183,7 +136,8 @@ def _who(log: ParticipationLog, plan: BatchPlan | None, facts: Facts) -> tuple[B
     return (Text((words,)), Plots((participation_plot(log, plan),)))
 
 
-def _rounds(rows: Sequence[RoundRow], facts: Facts, notes: Sequence[str]) -> tuple[Block, ...]:
+def _rounds(run: RunResult) -> tuple[Block, ...]:
+    rows, facts, notes = run.record.rows, run.facts, run.notes
     outcomes = Counter(row.outcome for row in rows)
     text = f"{counted(facts.rounds, 'round')}: {number(outcomes['committed'])} gave a result"
     if outcomes["skipped"]:
@@ -218,39 +172,57 @@ def _line(row: RoundRow) -> tuple[str | int | float, ...]:
             row.strong, row.fairness_gap, f"{row.cardinality:.2f}", f"{row.seconds:.2f}")  # fmt: skip
 
 
-def _foot(record: Record, facts: Facts) -> Foot:
-    head = record.head
-    versions = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
-    settings = ", ".join(f"{name} = {value}" for name, value in _flat(head["spec"]))
-    return Foot(
-        facts=(
-            ("Made by", f"Coterie {__version__}"),
-            ("Run started", str(head["started"])),
-            ("Aggregation", f"{head['aggregation']}, {'sealed' if facts.sealed else 'not sealed'}"),
-            ("Model parameters", number(head["parameters"])),
-            ("Seed", str(head["seed"])),
-            ("Versions", versions),
-            ("Settings", settings),
-            ("SHA-256 of the record", record_digest(record)),
-        ),
-        assumptions=assumptions(facts),
+def _settings(run: RunResult) -> tuple[Block, ...]:
+    """Return the spec as a file that makes the run again."""
+    how = "Everything that decided this run. Saved as `spec.toml`, `coterie run spec.toml` makes it again."
+    return Text((how,)), Code("The spec of this run, as TOML", spec_toml(run.record.head["spec"]))
+
+
+def spec_toml(tables: Mapping[str, Any]) -> str:
+    """Return a spec's nested tables as TOML; JSON writes texts, numbers, truth values and lists as TOML does.
+
+    >>> print(spec_toml({"seed": 3, "data": {"source": "mnist", "shared": [1, 2]}}), end="")
+    seed = 3
+    <BLANKLINE>
+    [data]
+    source = "mnist"
+    shared = [1, 2]
+    """
+    plain = {name: value for name, value in tables.items() if not isinstance(value, Mapping)}
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in plain.items()]
+    for name, table in tables.items():
+        if isinstance(table, Mapping):
+            lines.append(f"\n[{name}]\n" + spec_toml(table))
+    return "".join(lines)
+
+
+def _next(path: Path) -> Commands:
+    folder = shlex.quote(str(path))
+    return Commands(
+        (
+            (
+                f"coterie audit {folder}",
+                "What its log gives away: both privacy levels, and any isolated user with a proof.",
+            ),
+            (f"coterie ledger verify {folder}", "Whether the run's ledger is whole and unchanged."),
+            (f"coterie report {folder} OTHER", "This run and others on one page; OTHER is another run's folder."),
+        )
     )
 
 
-def record_digest(record: Record) -> str:
-    """Return the SHA-256 of the record's file, in hexadecimal."""
-    lines = (record.head, *(asdict(row) for row in record.rows))
-    return sha256("".join(json.dumps(line) + "\n" for line in lines).encode()).hexdigest()
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested settings with dotted names.
-
-    >>> list(_flat({"training": {"rate": 0.1}, "seed": 3}))
-    [('training.rate', '0.1'), ('seed', '3')]
-    """
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", str(value)
+def _foot(run: RunResult) -> Foot:
+    head = run.record.head
+    versions = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
+    return Foot(
+        facts=(
+            ("Made by", f"Coterie {__version__}"),
+            ("Folder", str(run.path)),
+            ("Run started", str(head["started"])),
+            ("Aggregation", f"{head['aggregation']}, {'sealed' if run.sealed else 'not sealed'}"),
+            ("Model parameters", number(head["parameters"])),
+            ("Seed", str(head["seed"])),
+            ("Versions", versions),
+            ("SHA-256 of the record", run.digest),
+        ),
+        assumptions=run.guarantee.assumptions,
+    )

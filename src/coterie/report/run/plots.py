@@ -1,4 +1,4 @@
-"""The plots of a run: learning curves, the three measures, and who took part when."""
+"""The plots of a run: learning curves, the three measures, who took part when, and how the batches fared."""
 
 from collections.abc import Callable, Sequence
 from itertools import dropwhile
@@ -6,14 +6,19 @@ from itertools import dropwhile
 import numpy as np
 
 from coterie.experiment.record import RoundRow
-from coterie.report.page.blocks import Block, Plot, Plots, Text
+from coterie.report.page.blocks import Block, Details, Plot, Plots, Table, Text
 from coterie.report.page.participation import Participation, participation
-from coterie.report.page.plots import Curve, curves, heat_map
-from coterie.report.page.words import counted, evenly, percent, shortened
-from coterie.values import BatchPlan, ParticipationLog
+from coterie.report.page.plots import Curve, Curves, HeatMap, StackedBars
+from coterie.report.page.words import counted, evenly, number, percent, shortened
+from coterie.report.run.result import BatchHealth
+from coterie.values import BatchPlan, IntArray, ParticipationLog
 
 MOST_POINTS = 1000
 MOST_TICKS = 12
+MOST_BARS = 60
+MOST_WORST = 10
+MOST_BATCHES = 2000
+MOST_NAMES = 3
 
 
 def learning_blocks(rows: Sequence[RoundRow]) -> tuple[Block, ...]:
@@ -28,11 +33,11 @@ def learning_blocks(rows: Sequence[RoundRow]) -> tuple[Block, ...]:
             f"{_from_to('Accuracy on the test set', accuracy, percent)} The best was {percent(accuracy.y[best])}, "
         )
         says += f"after round {accuracy.x[best]}."
-        plots.append(Plot("Accuracy", curves([accuracy], across="round", percent=True, top=1), says))
+        plots.append(Plot("Accuracy", Curves((accuracy,), across="round", percent=True), says))
     losses = [line for line in (loss, training) if line.x]
     if losses:
         says = " ".join(_from_to(f"Loss on the {line.name}", line, "{:.3f}".format) for line in losses)
-        plots.append(Plot("Loss", curves(losses, across="round"), says.replace("the users'", "users'")))
+        plots.append(Plot("Loss", Curves(tuple(losses), across="round"), says.replace("the users'", "users'")))
     if not plots:
         return (Text(("Neither accuracy nor loss was measured in this run.",)),)
     return (Plots(tuple(plots)),)
@@ -56,9 +61,9 @@ def measures_plots(rows: Sequence[RoundRow], *, known: bool) -> Plots:
     c_says += f"It is {cardinality.y[-1]:.2f} after round {cardinality.x[-1]}. Half of it means twice the rounds."
     return Plots(
         (
-            Plot("Privacy level T", curves([level], across="round"), t_says, height=220),
-            Plot("Fairness gap F", curves([gap], across="round"), f_says, height=220),
-            Plot("Cardinality C", curves([cardinality], across="round"), c_says, height=220),
+            Plot("Privacy level T", Curves((level,), across="round"), t_says, height=160),
+            Plot("Fairness gap F", Curves((gap,), across="round"), f_says, height=160),
+            Plot("Cardinality C", Curves((cardinality,), across="round"), c_says, height=160),
         )
     )
 
@@ -68,7 +73,7 @@ def participation_plot(log: ParticipationLog, plan: BatchPlan | None) -> Plot:
     picture = participation(log, plan)
     names = log.names or tuple(f"user {user}" for user in range(log.users))
     rows = [_row_name(picture, row, plan, names) for row in range(len(picture.share))]
-    figure = heat_map(
+    chart = HeatMap(
         picture.share,
         columns=(log.first + picture.column_starts[:-1]).tolist(),
         rows=rows,
@@ -86,8 +91,26 @@ def participation_plot(log: ParticipationLog, plan: BatchPlan | None) -> Plot:
     never = int(np.sum(times == 0))
     if never:
         says += f" {counted(never, 'user')} never took part."
-    height = int(np.clip(140 + 4 * len(picture.share), 240, 620))
-    return Plot("Users and rounds", figure, says, height=height, wide=True)
+    height = int(np.clip(80 + 4 * len(picture.share), 160, 560))
+    return Plot("Users and rounds", chart, says, height=height, wide=True)
+
+
+def batch_blocks(health: BatchHealth, plan: BatchPlan) -> tuple[Block, ...]:
+    """Return how the batches fared: in words, as bars, and as a table of the worst."""
+    if len(plan) == 0:
+        return (Text(("No batch is left: every one has lost a member for good.",)),)
+    order = health.worst_first()
+    table = _batch_table("The batches that were lost most often, worst first.", order[:MOST_WORST], health, plan)
+    blocks: list[Block] = [Text((_batch_words(health, plan),)), Plots((_bars(health, order),)), table]
+    if len(plan) > MOST_WORST:
+        shown = np.sort(order[:MOST_BATCHES])
+        caption = (
+            "Every batch."
+            if len(plan) <= MOST_BATCHES
+            else f"The {number(MOST_BATCHES)} worst of {number(len(plan))} batches."
+        )
+        blocks.append(Details("All batches", (_batch_table(caption, shown, health, plan),)))
+    return tuple(blocks)
 
 
 def _curve(
@@ -140,3 +163,60 @@ def _ticks(picture: Participation, plan: BatchPlan | None) -> list[tuple[int, st
     return [
         (begins[place], f"batch {batches[begins[place]]}") for place in evenly(len(begins), MOST_TICKS).tolist()
     ]
+
+
+def _batch_words(health: BatchHealth, plan: BatchPlan) -> str:
+    asked, completed, lost = (int(np.sum(values)) for values in (health.asked, health.completed, health.lost))
+    low, high = int(plan.sizes.min()), int(plan.sizes.max())
+    sizes = f"{low} users" if low == high else f"{low} to {high} users"
+    never = int(np.sum(health.asked == 0))
+    text = f"{counted(len(plan), 'batch', 'batches')} of {sizes}, asked {counted(asked, 'time')} in all: "
+    text += f"{number(completed)} times a batch completed, {number(lost)} times it lost a member on the way."
+    if never:
+        text += f" {counted(never, 'batch was', 'batches were')} never asked."
+    if len(plan.retired):
+        text += f" {counted(len(plan.retired), 'user belongs', 'users belong')} to no batch any more."
+    return text
+
+
+def _bars(health: BatchHealth, order: IntArray) -> Plot:
+    few = len(order) <= MOST_BARS
+    shown = np.arange(len(order)) if few else order[:MOST_BARS]
+    rest = health.asked - health.completed - health.lost
+    parts = [("completed", health.completed[shown].tolist()), ("lost on the way", health.lost[shown].tolist())]
+    if rest[shown].any():
+        parts.append(("round given up", rest[shown].tolist()))
+    worst = int(order[0])
+    says = (
+        "Rounds in which each batch was asked. " if few else f"The {MOST_BARS} batches that were lost most often. "
+    )
+    if health.lost[worst]:
+        says += f"Batch {worst} fared worst: {health.lost[worst]} of {health.asked[worst]} rounds lost."
+    else:
+        says += "No batch was lost on the way."
+    chart = StackedBars(tuple(str(batch) for batch in shown), tuple(parts), across="batch")
+    return Plot("Rounds of each batch", chart, says, wide=True)
+
+
+def _batch_table(caption: str, batches: IntArray, health: BatchHealth, plan: BatchPlan) -> Table:
+    columns = ("batch", "asked", "completed", "lost on the way", "share lost", "users")
+    rows = tuple(
+        (
+            str(batch),
+            int(health.asked[batch]),
+            int(health.completed[batch]),
+            int(health.lost[batch]),
+            percent(float(health.lost_share[batch])) if health.asked[batch] else "–",
+            _members(plan, batch),
+        )
+        for batch in batches.tolist()
+    )
+    return Table(caption, columns, rows, words=("users",))
+
+
+def _members(plan: BatchPlan, batch: int) -> str:
+    """Return who is in a batch: some by name, the rest as a number."""
+    users = plan.batch(batch)
+    names = [plan.names[user] if plan.names else str(user) for user in users[:MOST_NAMES].tolist()]
+    more = f" and {len(users) - MOST_NAMES} more" if len(users) > MOST_NAMES else ""
+    return ", ".join(map(shortened, names)) + more

@@ -12,6 +12,7 @@ from coterie.errors import UsageError
 from coterie.training.data.federation import Federation
 from coterie.training.engine.numerics import Numerics
 from coterie.training.engine.vector import ParameterLayout
+from coterie.training.engine.workers import available_cores, one_core
 from coterie.training.models import prepared
 from coterie.training.settings import LocalTraining
 from coterie.values import FloatArray, IntArray
@@ -61,7 +62,9 @@ class Part:
 class Trainer(ABC):
     """Trains users of a federation from common parameters; randomness is a function of (seed, round, user).
 
-    The federation's device is where it happens. `chunk` is how many clients are in memory at a time.
+    The federation's device is where it happens. On a CPU `workers` chunks of clients are trained side by side,
+    one core each: as many as there are cores, unless given. Their number never decides a result. `chunk` is how
+    many clients are computed as one.
     """
 
     chunk: int
@@ -74,6 +77,7 @@ class Trainer(ABC):
         *,
         seed: int = 0,
         numerics: Numerics | None = None,
+        workers: int | None = None,
     ) -> None:
         self.federation = federation.to(federation.images.device)
         self.settings = settings
@@ -82,6 +86,8 @@ class Trainer(ABC):
         self.model = prepared(model).to(self.device)
         self.model.train(settings.dropout)
         self.layout = ParameterLayout.of(self.model)
+        wanted = available_cores() if workers is None else check_count(workers, "the number of workers")
+        self.workers = wanted if self.device.type == "cpu" else 1
 
     @property
     def device(self) -> torch.device:
@@ -90,28 +96,30 @@ class Trainer(ABC):
 
     @abstractmethod
     def _parts(self, parameters: Tensor, users: IntArray, round_: int) -> Iterator[Part]:
-        """Train the users, at most `chunk` at a time."""
+        """Train the users, at most `chunk` of them in one part."""
 
     def updates(self, parameters: Tensor, users: Sequence[int] | IntArray, round_: int) -> Updates:
         """Train users from the global parameters (D values) and return each one's update, in their order."""
         asked = self._checked(parameters, users, round_)
         vectors = torch.empty((len(asked), self.layout.dimension), device=self.device)
         losses = np.empty(len(asked))
-        for part, met in self._sound(parameters, asked, round_):
-            vectors[torch.from_numpy(part.rows).to(self.device)] = part.vectors
-            losses[part.rows] = met
+        with one_core(self.device):
+            for part, met in self._sound(parameters, asked, round_):
+                vectors[torch.from_numpy(part.rows).to(self.device)] = part.vectors
+                losses[part.rows] = met
         return Updates(asked, vectors, self._weights(asked), losses)
 
     def mean(self, parameters: Tensor, users: Sequence[int] | IntArray, round_: int) -> MeanUpdate:
-        """Train users and return their weighted mean update, with one chunk of updates in memory at a time."""
+        """Train users and return their weighted mean update, with few chunks of updates in memory at a time."""
         asked = self._checked(parameters, users, round_)
         weights = self._weights(asked)
         shares = (weights / weights.sum()).astype(np.float32)
         vector = torch.zeros(self.layout.dimension, device=self.device)
         losses = np.empty(len(asked))
-        for part, met in self._sound(parameters, asked, round_):
-            vector += torch.from_numpy(shares[part.rows]).to(self.device) @ part.vectors
-            losses[part.rows] = met
+        with one_core(self.device):
+            for part, met in self._sound(parameters, asked, round_):
+                vector += torch.from_numpy(shares[part.rows]).to(self.device) @ part.vectors
+                losses[part.rows] = met
         return MeanUpdate(asked, vector, weights, losses)
 
     def _weights(self, users: IntArray) -> IntArray:
@@ -148,8 +156,11 @@ class Trainer(ABC):
             )
 
     def _trained(self, parameters: Tensor, users: IntArray, round_: int) -> Iterator[Part]:
-        """Yield the parts, each computed under the trainer's numerics and whatever the caller's are."""
+        """Yield the parts; a GPU computes each under the trainer's numerics, whatever the caller's are."""
         parts = self._parts(parameters, users, round_)
+        if self.device.type == "cpu":
+            yield from parts
+            return
         while True:
             with self.numerics.applied():
                 part = next(parts, None)

@@ -1,0 +1,199 @@
+"""What a run's folder says about the run: its record, its ledger's log, how its batches fared, its guarantee."""
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.audit import Audit, Bracket, StrongLevel
+from coterie.errors import UsageError
+from coterie.experiment.folder import RunFolder
+from coterie.experiment.record import Record, RoundRow, read_record
+from coterie.ledger import Ledger, State
+from coterie.report.run.guarantee import Facts, Guarantee, guarantee
+from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
+
+
+@dataclass(frozen=True, eq=False)
+class BatchHealth:
+    """For each batch of a plan: the rounds it was asked in, completed, and lost members in.
+
+    A round that was given up as a whole counts as asked only.
+    """
+
+    asked: IntArray
+    completed: IntArray
+    lost: IntArray
+
+    def __post_init__(self) -> None:
+        if not len(self.asked) == len(self.completed) == len(self.lost):
+            raise UsageError(
+                f"batch health is given for {len(self.asked)}, {len(self.completed)} and {len(self.lost)} batches"
+            )
+        over = np.flatnonzero(self.completed + self.lost > self.asked)
+        if len(over):
+            raise UsageError(f"batch {over[0]} completed and lost more rounds than it was asked in")
+
+    @property
+    def lost_share(self) -> FloatArray:
+        """The share of a batch's rounds in which it was lost, 0 for one that was never asked."""
+        return self.lost / np.maximum(self.asked, 1)
+
+    def worst_first(self) -> IntArray:
+        """Return the batches, those with the largest share of lost rounds first, then those asked least.
+
+        >>> BatchHealth(np.array([4, 0, 4]), np.array([4, 0, 3]), np.array([0, 0, 1])).worst_first().tolist()
+        [2, 1, 0]
+        """
+        return np.lexsort((np.arange(len(self.asked)), self.asked, -self.lost_share))
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """A run as its folder tells it: everything that its page, the console and the JSON summary show.
+
+    `log` is the ledger's, with the rounds' own numbers: a round of it that has no row in the record was cut off
+    by a crash. `plan` and `health` are None for schemes without batches. `notes` are sentences about what
+    happened on the way. `unknown` counts the rounds of which nobody knows what the server learned.
+    """
+
+    path: Path
+    record: Record
+    log: ParticipationLog
+    plan: BatchPlan | None
+    health: BatchHealth | None
+    notes: tuple[str, ...] = ()
+    unknown: int = 0
+
+    def __post_init__(self) -> None:
+        if self.plan is not None and self.plan.users > self.log.users:
+            raise UsageError(
+                f"the plan has {self.plan.users} users, the log only {self.log.users}; they are not of one run"
+            )
+        if self.health is not None and self.plan is not None and len(self.health.asked) != len(self.plan):
+            raise UsageError(
+                f"batch health is given for {len(self.health.asked)} batches; the plan has {len(self.plan)}"
+            )
+
+    @property
+    def sealed(self) -> bool:
+        """Whether batches were sealed by their members' keys."""
+        head = self.record.head
+        return bool(head["spec"]["aggregation"]["sealed"]) and head["aggregation"] != "plain"
+
+    @property
+    def tested(self) -> RoundRow | None:
+        """The last round after which the model was tested."""
+        return next((row for row in reversed(self.record.rows) if row.accuracy is not None), None)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the record's file, in hexadecimal."""
+        lines = (self.record.head, *(asdict(row) for row in self.record.rows))
+        return sha256("".join(json.dumps(line) + "\n" for line in lines).encode()).hexdigest()
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the words about the run depend on, judged by its log."""
+        strong = StrongLevel(self.log.users)
+        for _, members in self.log.sets():
+            strong.add(members)
+        learned = len(self.log.set_rounds)
+        finished = {row.round for row in self.record.rows}
+        rounds = range(self.log.first, self.log.first + self.log.rounds)
+        return Facts(
+            users=self.log.users,
+            rounds=self.log.rounds,
+            learned=learned,
+            level=None if self.unknown else strong.level,
+            weak=self._weak() if learned and not self.unknown else None,
+            demanded=self.record.head["privacy"] if self.plan is not None else None,
+            split=_split(strong, self.plan),
+            lost=sum(row.lost_batches for row in self.record.rows),
+            unfinished=sum(round_ not in finished for round_ in rounds),
+            aggregation=self.record.head["aggregation"],
+            sealed=self.sealed,
+            batches=self.plan is not None,
+        )
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What can be said about the run's privacy."""
+        return guarantee(self.facts)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what came out, in one object, as `--json` prints it."""
+        rows, tested, weak = self.record.rows, self.tested, self.facts.weak
+        last = rows[-1] if rows else None
+        return {
+            "out": str(self.path),
+            "rounds": len(rows),
+            "skipped": last.skipped if last else 0,
+            "lost_batches": self.facts.lost,
+            "accuracy": tested.accuracy if tested else None,
+            "loss": tested.loss if tested else None,
+            "strong": self.facts.level,
+            "cardinality": last.cardinality if last else 0.0,
+            "fairness_gap": last.fairness_gap if last else 0.0,
+            "seconds": round(sum(row.seconds for row in rows), 3),
+            "weak": None if weak is None else {"low": weak.low, "high": weak.high, "exact": weak.exact},
+            "verdict": self.guarantee.tables(),
+        }
+
+    def _weak(self) -> Bracket:
+        """Return what is proven of the weak level cheaply, the same on every machine."""
+        return Audit.of(self.log, np.random.default_rng(0)).sketch()
+
+
+def read_run(path: Path) -> RunResult:
+    """Read the folder of a run, ended or not."""
+    folder = RunFolder(path)  # not opened: another process may be at work on it
+    if not folder.record.path.is_file():
+        raise UsageError(f"{path} is not the folder of a run: it has no {folder.record.path.name}; check the path")
+    record = read_record(folder.record.path)
+    with Ledger.open(folder.ledger, read_only=True) as ledger:
+        return RunResult(
+            path=path,
+            record=record,
+            log=ledger.log(),
+            plan=ledger.plan,
+            health=None if ledger.plan is None else _health(ledger, ledger.plan),
+            notes=tuple(_notes(ledger)),
+            unknown=len(ledger.unknown_rounds),
+        )
+
+
+def _split(strong: StrongLevel, plan: BatchPlan | None) -> int:
+    """Return how many batches some sum holds a part of: a batch that always took part whole lies in one class."""
+    if plan is None or len(plan) == 0:
+        return 0
+    classes = strong.class_of[plan.members]
+    first, last = (reduce(classes, plan.starts[:-1]) for reduce in (np.minimum.reduceat, np.maximum.reduceat))
+    return int(np.sum(first != last))
+
+
+def _health(ledger: Ledger, plan: BatchPlan) -> BatchHealth:
+    asked, completed, lost = (np.zeros(len(plan), dtype=np.int64) for _ in range(3))
+    for round_ in ledger.rounds():
+        if round_.cohort is None or round_.plan != ledger.plan_number:
+            continue
+        batches = round_.cohort.batches
+        asked[batches] += 1
+        broken = np.isin(batches, list(round_.lost))
+        lost[batches[broken]] += 1
+        if round_.state is State.COMMITTED:
+            completed[batches[~broken]] += 1
+    return BatchHealth(asked, completed, lost)
+
+
+def _notes(ledger: Ledger) -> list[str]:
+    """Return a sentence about every round that gave no result, and why."""
+    return [
+        f"Round {round_.number} was {round_.state}: {round_.reason or 'the process was stopped'}."
+        for round_ in ledger.rounds()
+        if round_.state in (State.ABANDONED, State.UNFINISHED)
+    ]

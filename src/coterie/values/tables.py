@@ -1,0 +1,62 @@
+"""Frozen dataclasses from nested tables, as TOML and JSON give them: every key known, every value of its kind."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from coterie.errors import UsageError
+
+T = TypeVar("T")
+
+_LARGEST_INTEGER = 2**53
+"""A whole number up to here is a floating-point number too."""
+
+
+def from_table(kind: type[T], table: Any, what: str, path: str = "") -> T:  # noqa: ANN401 - a table can hold anything
+    """Return a dataclass from a table; keys that it leaves out have their defaults. `what` it is, for messages.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Point:
+    ...     x: float = 0.0
+    ...     label: str = ""
+    >>> from_table(Point, {"x": 3}, "a point")
+    Point(x=3.0, label='')
+    >>> from_table(Point, {"lable": "a"}, "a point")
+    Traceback (most recent call last):
+    coterie.errors.UsageError: there is no lable in a point; did you mean label?
+    """
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{path.rstrip('.') or what} is {table!r}; it must be a table")
+    hints = get_type_hints(kind)
+    for key in table:
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), hints, n=1)
+            hint = f"did you mean {path}{near[0]}?" if near else f"known are {', '.join(hints)}"
+            raise UsageError(f"there is no {path}{key} in {what}; {hint}")
+    return kind(**{key: _value(hints[key], value, what, f"{path}{key}") for key, value in table.items()})
+
+
+def _value(hint: Any, value: Any, what: str, name: str) -> Any:  # noqa: ANN401
+    """Return a value of the kind that a field has; refuse others."""
+    if is_dataclass(hint):
+        return from_table(hint, value, what, f"{name}.")  # type: ignore[arg-type]
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        if value not in inside:
+            raise UsageError(f"{name} is {value!r}; give one of {', '.join(inside)}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise UsageError(f"{name} is {value!r}; give a list")
+        kinds = [inside[0]] * len(value) if inside[-1] is Ellipsis else list(inside)
+        if len(kinds) != len(value):
+            raise UsageError(f"{name} has {len(value)} values; give {len(kinds)}")
+        return tuple(_value(kind, part, what, name) for kind, part in zip(kinds, value, strict=True))
+    if hint is float and type(value) is int and abs(value) <= _LARGEST_INTEGER:
+        return float(value)
+    if type(value) is not hint:
+        words = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+        raise UsageError(f"{name} is {value!r}; give {words[hint]}")
+    return value
