@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coterie.secagg.protocols.pairwise.setting import Setting
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -33,7 +34,6 @@ from coterie.secagg.crypto.ring import RING_32, Ring
 from coterie.secagg.crypto.shamir import combine, split
 from coterie.secagg.protocols.pairwise.pairs import locked, pair_mask, seed_digest, unlocked
 from coterie.secagg.protocols.pairwise.roster import Roster, check_line, listed
-from coterie.secagg.protocols.pairwise.setting import Setting
 from coterie.secagg.wire.messages import RosterLine, blank, decode_from_client, decode_from_server
 from coterie.secagg.wire.terms import Terms
 

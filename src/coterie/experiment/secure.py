@@ -12,7 +12,6 @@ from coterie.coordinator.simulated import Contribution, Fate, SimulatedUsers
 from coterie.device import DeviceFile
 from coterie.errors import UsageError
 from coterie.experiment.parts import Parts
-from coterie.experiment.spec import Spec
 from coterie.ledger import Ledger
 from coterie.secagg import (
     PROTOCOLS,
@@ -27,9 +26,7 @@ from coterie.secagg import (
     Task,
     Terms,
     UnsealedClient,
-    write_recipe,
 )
-from coterie.secagg.batch.rules import RECIPE_KEYS
 from coterie.storage.files import writing
 
 SCOPE = "experiment"
@@ -67,8 +64,11 @@ class SimulatedFederation:
         asked = spec.selection.per_round + spec.selection.spare * largest
         cohort = self._protocol.cohort_bound(asked, largest)
         cap = spec.aggregation.weight_cap if spec.training.weighting == "examples" else 1
-        quantiser = Quantiser.of_word_bits(spec.aggregation.word_bits, spec.aggregation.clip, cap, cohort)
-        return BatchRules(SCOPE, self._privacy, quantiser, self._protocol.name, recipe=recipe(spec))
+        quantiser = Quantiser.in_ring_of(
+            self._protocol.rings, spec.aggregation.clip, cap, cohort, word_bits=spec.aggregation.word_bits
+        )
+        recipe = spec.training.recipe_bytes()
+        return BatchRules(SCOPE, self._privacy, quantiser, self._protocol.name, recipe=recipe)
 
     def _is_real(self, user: str, identity: bytes) -> bool:
         return user in self._number and self._ledger.key_of(self._number[user]) == identity
@@ -122,12 +122,6 @@ class SimulatedFederation:
             return {user: Contribution(vectors[row], weights[row]) for row, user in enumerate(tasks)}
 
         return SimulatedUsers(self._clients, train, fate)
-
-
-def recipe(spec: Spec) -> bytes:
-    """Return the training settings of a run as the recipe of its charters."""
-    settings = {key: value for key, value in spec.tables()["training"].items() if key in RECIPE_KEYS}
-    return write_recipe({**settings, "seed": spec.seed})
 
 
 def make_devices(folder: Path, users: int) -> list[bytes]:

@@ -14,13 +14,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from coterie.report.run.folder import write_run_report
 
 from coterie.cli import main
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
 from coterie.ledger.verify import verify
-from coterie.report.run.folder import write_run_report
 
 ROOM = 64 * 1024
 

@@ -2,14 +2,14 @@
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.crypto.ring import RING_16, RING_32, Ring, Words
+from coterie.secagg.crypto.ring import Ring, Words
 from coterie.values import FloatArray
 from coterie.values.checks import check_count
 
@@ -56,19 +56,24 @@ class Quantiser:
             )
 
     @classmethod
-    def of_word_bits(cls, word_bits: int, clip: float, weight_cap: int, cohort: int) -> "Quantiser":
-        """Return the quantiser with words of so many bits.
+    def in_ring_of(
+        cls, rings: Sequence[Ring], clip: float, weight_cap: int, cohort: int, *, word_bits: int = 0
+    ) -> "Quantiser":
+        """Return the quantiser in one of the rings that an inner protocol can add in, with words of so many bits.
 
-        0 stands for 16 where weights are equal and about 10 bits are left for a value, and for 32 elsewhere.
+        0 stands for words of 16 bits where weights are equal and about 10 bits are left for a value, and for the
+        largest ring elsewhere.
 
-        >>> [Quantiser.of_word_bits(0, 1.0, 1, cohort).ring.modulus for cohort in (64, 65)]
+        >>> [Quantiser.in_ring_of((RING_16, RING_32), 1.0, 1, users).ring.modulus for users in (64, 65)]
         [65536, 4294967296]
         """
-        small = weight_cap == 1 and cohort <= LARGEST_COHORT_IN_16_BITS
-        rings = {0: RING_16 if small else RING_32, 16: RING_16, 32: RING_32}
-        if word_bits not in rings:
-            raise UsageError(f"words have {word_bits} bits; give 16 or 32, or 0 to let the cohort decide")
-        return cls(rings[word_bits], clip, weight_cap, cohort)
+        wide = weight_cap > 1 or cohort > LARGEST_COHORT_IN_16_BITS
+        fitting = [ring for ring in rings if word_bits in {0, 8 * ring.dtype.itemsize}]
+        if not fitting:
+            widths = " or ".join(str(8 * ring.dtype.itemsize) for ring in rings)
+            raise UsageError(f"words of {word_bits} bits cannot be had here; give {widths}, or 0 for the best")
+        order = sorted(fitting, key=lambda ring: ring.modulus, reverse=wide and word_bits == 0)
+        return cls(order[0], clip, weight_cap, cohort)
 
     @property
     def levels(self) -> int:
