@@ -9,7 +9,7 @@ import summary
 from measure import machine
 
 NAMES = (
-    "startup", "choose", "algorithms", "strong", "simulate", "seal", "secagg", "ledger", "audit", "scaling",
+    "startup", "choose", "algorithms", "strong", "simulate", "beside_flower", "ledger", "audit", "scaling",
 )  # fmt: skip
 """`train` is not among them: it needs a GPU, and is run there by itself."""
 

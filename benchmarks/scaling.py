@@ -1,45 +1,49 @@
-"""What a sealed round costs clients and server, with hundreds of users, losses, and each inner protocol."""
+"""What a sealed round costs clients and server, for each inner protocol, with many users and losses."""
 
+import statistics
 from typing import Any
 
 import numpy as np
+from rounds import PRIVACY, Sealed, timed_round
 
 from coterie.errors import TooFewUsers
-from secagg import UPLOAD, Sealed, check, middle, timed_round
+from coterie.secagg import PROTOCOLS
+
+DIMENSION = 100_000
+USERS, LOSSES = (12, 100, 1000), (0.0, 0.1, 0.3)
 
 
-def scaling(inner: str, users: int, losses: float, dimension: int = 100_000) -> dict[str, Any]:
+def scaling(inner: str, users: int, losses: float) -> dict[str, Any]:
     """One sealed round of many users, of whom some are lost before they upload, in whole batches."""
     party = Sealed(users, inner)
     rng = np.random.default_rng(0)
-    vector = rng.normal(0, 0.1, dimension).astype(np.float32).clip(-1, 1)
-    vectors = dict.fromkeys(party.users, vector)
-    lost = party.losing(round(losses * len(party.users)))
+    vector = rng.normal(0, 0.1, DIMENSION).astype(np.float32).clip(-1, 1)
+    lost = frozenset(party.users[: round(losses * len(party.users)) // PRIVACY * PRIVACY])
+    size = {"users": len(party.users), "lost": len(lost)}
     try:
-        result, spent = timed_round(party.round(0, dimension), party.clients, vectors, lost, UPLOAD[inner])
+        result, spent = timed_round(party, 0, dict.fromkeys(party.users, vector), lost)
     except TooFewUsers as error:
-        return {"users": len(party.users), "lost": len(lost), "gave": str(error)}
-    check(result, vectors)
+        return {**size, "no_sum": str(error)}
     left = [user for user in party.users if user not in lost]
     return {
-        "users": len(party.users),
-        "lost": len(lost),
+        **size,
         "included": sum(len(part.users) for part in result.learned),
-        "client_s": middle(spent.clients[user] for user in left),
+        "client_s": statistics.median(spent.clients[user] for user in left),
         "server_s": spent.server,
-        "client_bytes_up": middle(spent.up[user] for user in left),
-        "client_bytes_down": middle(spent.down[user] for user in left),
+        "client_bytes_up": statistics.median(spent.up[user] for user in left),
+        "client_bytes_down": statistics.median(spent.down[user] for user in left),
+        "messages": spent.messages,
     }
 
 
 def run() -> dict[str, object]:
     """Measure every protocol, size and share of losses."""
     return {
-        "what": "sealed rounds (T=6) of 100 000 float32, one thread; users are lost before they upload",
+        "what": f"sealed rounds (T={PRIVACY}) of {DIMENSION} float32, one thread, whole batches lost at upload",
         **{
             f"{inner}, {users} users, {losses:.0%} lost": scaling(inner, users, losses)
-            for users in (100, 300, 1000)
-            for inner in ("open", "secagg+", "secagg")
-            for losses in (0.0, 0.1, 0.3)
+            for users in USERS
+            for inner in PROTOCOLS
+            for losses in LOSSES
         },
     }

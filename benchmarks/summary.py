@@ -22,12 +22,12 @@ def result(name: str) -> dict[str, Any]:
 
 def table() -> str:
     """Return the table in Markdown."""
-    rows = (*_selection(), *_audit(), *_seal(), *_secagg(), *_ledger(), *_training())
+    rows = (*_selection(), *_audit(), *_secagg(), *_ledger(), *_training())
     lines = ["| job | measured | bar |", "| --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)]
     machine, gpu = result("choose")["machine"], result("train")["gpu"]
-    told = f"On {machine['cores']} cores of {machine['processor']}; `make bench` measures again. "
-    told += f"Training: on one {gpu}, with `python benchmarks/train.py`."
-    return "\n".join([*lines, "", told]) + "\n"
+    origin = f"On {machine['cores']} cores of {machine['processor']}; `make bench` measures again. "
+    origin += f"Training: on one {gpu}, with `python benchmarks/train.py`."
+    return "\n".join([*lines, "", origin]) + "\n"
 
 
 def _selection() -> Iterator[Row]:
@@ -55,33 +55,27 @@ def _audit() -> Iterator[Row]:
     yield "isolated users among 1 000 over 1 500 rounds, proven", proven, "20 s"
 
 
-def _seal() -> Iterator[Row]:
-    seal = result("seal")
-    sizes = ("12 users", "24 users")
-    for users in sizes:
-        run = seal[users]
-        measured = f"{run['client_times_faster']:.0f} times faster ({run['client_s'] * 1000:.0f} ms)"
-        yield (
-            f"sealed `open`, 1 663 370 values, {users}, T = 6: a client against Flower's SecAgg+",
-            f"{measured}, {run['upload_bytes_per_parameter']:.0f} bytes a value",
-            f"{run['client_bar']} times",
-        )
-    slowest = max(seal[users]["client_over_aes_and_quantisation"] for users in sizes)
-    job = "the same client, against AES-CTR of its masks and one pass of quantisation"
-    yield job, f"{slowest:.1f} times", "2 times"
-
-
 def _secagg() -> Iterator[Row]:
-    sizes = {size: run for size, run in result("secagg").items() if "dropped" in size}
-    for kind, words in (("unsealed", "unsealed SecAgg+"), ("sealed", "sealed SecAgg+ (T = 6)")):
+    sizes = {size: run for size, run in result("beside_flower").items() if "dropped" in size}
+    for kind in ("sealed open", "sealed secagg+", "unsealed secagg+", "unsealed secagg"):
         runs = [run[kind] for run in sizes.values() if kind in run]
-        for role in ("client", "server"):
-            faster = [run[f"{role}_times_faster"] for run in runs]
-            yield (
-                f"{words}, the same values, 12 and 24 users, 0 and 2 lost: a {role} against Flower's",
-                f"{min(faster):.1f} to {max(faster):.1f} times faster",
-                f"{runs[0][f'{role}_bar']} times",
-            )
+        small = sizes["12 users, 0 dropped"][kind]
+        measured = f"{small['client_times_faster']:.1f} times faster ({small['client_s'] * 1000:.1f} ms), "
+        measured += f"{small['upload_bytes_per_parameter']:.1f} bytes a value"
+        job = f"{kind}, 1 663 370 values, 12 users, T = 6: a client against Flower's SecAgg+"
+        yield job, measured, f"{small['client_bar']} times"
+        faster = [run["server_times_faster"] for run in runs]
+        yield (
+            f"{kind}, 12 and 24 users, 0 and 2 lost: the server against Flower's",
+            f"{min(faster):.0f} to {max(faster):.0f} times faster",
+            f"{small['server_bar']} times",
+        )
+        over = [run["client_over_aes_and_quantisation"] for run in runs]
+        yield (
+            f"{kind}: a client against AES-CTR of its masks and one pass of quantisation",
+            f"{min(over):.2f} to {max(over):.2f} times",
+            f"{small['limit_bar']} times",
+        )
 
 
 def _ledger() -> Iterator[Row]:
@@ -101,16 +95,20 @@ def _training() -> Iterator[Row]:
 
 
 def scaling_table() -> str:
-    """Return what sealed rounds of many users cost, in Markdown."""
-    lines = ["| round | a client | the server | up | down |", "| --- | --- | --- | --- | --- |"]
+    """Return what sealed rounds cost by protocol, users and losses, in Markdown."""
+    lines = [
+        "| round | a client | the server | up | down | messages to a user |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for job, run in result("scaling").items():
         if not isinstance(run, dict) or "lost" not in run:
             continue
-        if "gave" in run:
-            lines.append(f"| {job} | no sum: {run['gave']} | | | |")
+        if "no_sum" in run:
+            lines.append(f"| {job} | no sum: {run['no_sum']} | | | | |")
             continue
         up, down = (f"{run[f'client_bytes_{way}'] / 1000:.0f} kB" for way in ("up", "down"))
-        lines.append(f"| {job} | {run['client_s'] * 1000:.0f} ms | {run['server_s']:.2f} s | {up} | {down} |")
+        times = f"{run['client_s'] * 1000:.1f} ms | {run['server_s']:.3f} s"
+        lines.append(f"| {job} | {times} | {up} | {down} | {run['messages']} |")
     return "\n".join(lines) + "\n"
 
 
