@@ -213,6 +213,14 @@ class ShareKey(_ExchangeKey):
     kind = "share"
 
 
+@final
+class BoxKey(_ExchangeKey):
+    """Fresh for every box with shares; revealed if the box's holder complains about it (§5)."""
+
+    __slots__ = ()
+    kind = "box"
+
+
 def check_exchange_key(public: bytes, kind: str, who: str) -> None:
     """Refuse an X25519 key of low order, or not canonical: in a list, equal keys must be equal bytes."""
     number = _public_number(public, kind, who)

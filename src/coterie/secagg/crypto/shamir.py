@@ -56,6 +56,11 @@ def split(secrets: Sequence[bytes], threshold: int, points: Sequence[int], rando
     return ((values + limbs) % _P).astype(np.uint32).reshape(len(points), len(secrets), LIMBS)
 
 
+def are_shares(content: bytes) -> bool:
+    """Whether bytes are whole shares: words below p, little-endian."""
+    return len(content) % SHARE_BYTES == 0 and bool((np.frombuffer(content, dtype="<u4") < _P).all())
+
+
 def combine(points: NDArray[np.integer], shares: Words) -> bytes | None:
     """Return the secret whose shares at these points have shape (points, limbs); None if it is no secret."""
     return combine_all(points[np.newaxis], shares[np.newaxis])[0]
@@ -72,6 +77,53 @@ def combine_all(points: NDArray[np.integer], shares: Words) -> list[bytes | None
     for index in range(weights.shape[1]):
         limbs += weights[:, index, np.newaxis] * shares[:, index] % _P
     return [_joined(row) for row in (limbs % _P).tolist()]
+
+
+def correct(points: Sequence[int], shares: Words, threshold: int) -> tuple[bytes, list[int]] | None:
+    """Return the secret whose shares some are, and which of them are not; None if too many are not.
+
+    Of m shares, of shape (m, limbs), up to (m - threshold) / 2 may be wrong. Each limb is decoded as a word of a
+    Reed-Solomon code, by Gao's algorithm.
+
+    >>> shares = split([bytes(range(32))], 2, [1, 2, 3, 4], Seed(bytes(32)))[:, 0]
+    >>> shares[2] = 7
+    >>> secret, wrong = correct([1, 2, 3, 4], shares, 2)
+    >>> secret == bytes(range(32)), wrong
+    (True, [2])
+    """
+    decoded = [_decoded_limb(points, column, threshold) for column in shares.T.tolist()]
+    limbs, wrong = [], set[int]()
+    for found in decoded:
+        if found is None:
+            return None
+        limbs.append(found[0])
+        wrong |= found[1]
+    secret = _joined(limbs)
+    return None if secret is None else (secret, sorted(wrong))
+
+
+def _decoded_limb(points: Sequence[int], values: list[int], threshold: int) -> tuple[int, set[int]] | None:
+    """Return the value at 0 of the polynomial through most of the values, and the places of the others."""
+    from flint import nmod, nmod_poly
+
+    p, radius = PRIME_31.modulus, (len(points) - threshold) // 2
+    product = nmod_poly([1], p)
+    for point in points:
+        product *= nmod_poly([-point, 1], p)
+    through = nmod_poly([0], p)
+    for point, value in zip(points, values, strict=True):
+        basis = product // nmod_poly([-point, 1], p)
+        through += basis * (nmod(value, p) / basis(point))
+    # Euclid's algorithm, stopped half-way: `rest` = `error` times the polynomial that was looked for.
+    before, rest, error_before, error = product, through, nmod_poly([0], p), nmod_poly([1], p)
+    while 2 * rest.degree() >= len(points) + threshold:
+        quotient, remainder = divmod(before, rest)
+        before, rest, error_before, error = rest, remainder, error, error_before - quotient * error
+    polynomial, remainder = divmod(rest, error)
+    if remainder or polynomial.degree() >= threshold:
+        return None
+    wrong = {place for place, point in enumerate(points) if int(polynomial(point)) != values[place]}
+    return (int(polynomial(0)), wrong) if len(wrong) <= radius else None
 
 
 def lagrange(points: Numbers) -> Numbers:

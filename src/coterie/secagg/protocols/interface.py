@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -120,6 +120,8 @@ class RoundResult:
     learned: tuple[LearnedSum, ...]
     lost: dict[bytes, str]
     """Charter digest of a batch without a result, and the reason."""
+    liars: dict[str, str] = field(default_factory=dict)
+    """Users who broke the protocol, and how, as far as it is proven; the round went on without them."""
 
     @property
     def sum(self) -> Sum:
@@ -198,7 +200,7 @@ class InnerProtocol(Protocol):
     rings: tuple[Ring, ...]
     """What vectors can be added in, the preferred one first."""
     phases: int
-    """How many times messages go out and answers come back."""
+    """How many times messages go out and answers come back, if nobody complains."""
     upload_phase: int
     """The phase, from 0, in which vectors leave the devices."""
     runs_unsealed: bool

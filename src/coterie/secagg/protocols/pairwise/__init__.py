@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from coterie.secagg.crypto.ring import RING_16, RING_32, Ring
 from coterie.secagg.protocols.interface import Group, Party, RoundSetting
 from coterie.secagg.protocols.pairwise.client import PairwiseParticipant
+from coterie.secagg.protocols.pairwise.graph import complete_neighbourhood, sparse_neighbourhood
 from coterie.secagg.protocols.pairwise.messages import (
     Advertisement,
     Agreement,
@@ -12,10 +13,15 @@ from coterie.secagg.protocols.pairwise.messages import (
     MaskedVector,
     Opening,
     Proposal,
+    Receipt,
+    Reveal,
+    RevealCall,
     RosterCall,
+    SharersCall,
     Sharing,
     Unmasking,
 )
+from coterie.secagg.protocols.pairwise.roster import NeighbourhoodOf
 from coterie.secagg.protocols.pairwise.server import PHASES, PairwiseRound
 from coterie.secagg.wire.framing import Message
 
@@ -26,11 +32,14 @@ class SecAgg:
     name = "secagg"
     rings: tuple[Ring, ...] = (RING_16, RING_32)
     phases = PHASES
-    upload_phase = 2
+    upload_phase = 3
     runs_unsealed = True
     server_sees = "the sum of the whole cohort only"
-    from_client: tuple[type[Message], ...] = (Advertisement, Sharing, MaskedVector, Agreement, Unmasking)
-    from_server: tuple[type[Message], ...] = (RosterCall, Delivery, Proposal, Opening)
+    from_client: tuple[type[Message], ...] = (
+        Advertisement, Sharing, Receipt, Reveal, MaskedVector, Agreement, Unmasking,
+    )  # fmt: skip
+    from_server: tuple[type[Message], ...] = (RosterCall, Delivery, RevealCall, SharersCall, Proposal, Opening)
+    neighbourhood_of: NeighbourhoodOf = staticmethod(complete_neighbourhood)
 
     def cohort_bound(self, per_round: int, largest_batch: int) -> int:
         """Return the users of a round, all of whose vectors are added."""
@@ -42,14 +51,15 @@ class SecAgg:
 
     def participant(self, party: Party, threads: int) -> PairwiseParticipant:
         """Return a client's side of one round."""
-        return PairwiseParticipant(party, threads)
+        return PairwiseParticipant(party, self.neighbourhood_of, threads)
 
     def server_round(self, groups: Sequence[Group], setting: RoundSetting, threads: int) -> PairwiseRound:
         """Return the server's side of one round."""
-        return PairwiseRound(groups, setting, threads)
+        return PairwiseRound(groups, setting, self.neighbourhood_of, threads)
 
 
 class SecAggPlus(SecAgg):
     """The inner protocol `secagg+`: masks and secrets are shared with a few neighbours that nobody chose."""
 
     name = "secagg+"
+    neighbourhood_of: NeighbourhoodOf = staticmethod(sparse_neighbourhood)

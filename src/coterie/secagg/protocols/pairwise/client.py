@@ -11,20 +11,27 @@ from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import Words
 from coterie.secagg.crypto.shamir import SHARE_BYTES, split
 from coterie.secagg.protocols.interface import Party
+from coterie.secagg.protocols.pairwise.boxes import commitments
 from coterie.secagg.protocols.pairwise.messages import (
     Advertisement,
     Agreement,
     Delivery,
     MaskedVector,
     Opening,
+    Positions,
     Proposal,
+    Receipt,
+    Reveal,
+    RevealCall,
     RosterCall,
     ServerPhase,
+    SharersCall,
     Sharing,
     Unmasking,
 )
-from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES, locked, pair_mask, seed_digest, unlocked
-from coterie.secagg.protocols.pairwise.roster import Roster, check_positions, check_roster, least_of
+from coterie.secagg.protocols.pairwise.pairs import pair_mask, seed_digest
+from coterie.secagg.protocols.pairwise.roster import NeighbourhoodOf, Roster, check_positions, check_roster
+from coterie.secagg.protocols.pairwise.sharing import ReceivedBoxes, SentBoxes, sharing_tree
 from coterie.secagg.protocols.pairwise.states import CLIENT_TABLE, ParticipantState
 from coterie.secagg.wire.framing import Message, blank, encode, rewrite
 from coterie.secagg.wire.states import following
@@ -33,8 +40,9 @@ from coterie.secagg.wire.states import following
 class PairwiseParticipant:
     """A user in one round. Secrets are kept in memory only, each as long as it is needed: a restart ends it."""
 
-    def __init__(self, party: Party, threads: int) -> None:
+    def __init__(self, party: Party, neighbourhood_of: NeighbourhoodOf, threads: int) -> None:
         self._party, self._setting, self._threads = party, party.setting, threads
+        self._neighbourhood_of = neighbourhood_of
         self._head = (party.setting.scope, party.setting.context, party.user)
         self._state, self._lock = ParticipantState.ADVERTISED, Lock()
         self._mask_key, self._share_key = MaskKey.generate(), ShareKey.generate()
@@ -79,6 +87,10 @@ class PairwiseParticipant:
             case RosterCall():
                 answer = self._share(message)
             case Delivery():
+                answer = self._look(message)
+            case RevealCall():
+                answer = self._reveal(message)
+            case SharersCall():
                 answer = self._upload(message)
             case Proposal():
                 answer = self._agree(message)
@@ -89,79 +101,77 @@ class PairwiseParticipant:
 
     def _share(self, message: RosterCall) -> bytes:
         """Phase 1: share the seed and the mask key among the holders."""
-        party = self._party
-        roster = Roster(self._setting.context, self._setting.inner, message.lines)
-        least, most = self._setting.terms.min_included, self._setting.quantiser.cohort
+        party, setting = self._party, self._setting
+        roster = Roster(setting, message.lines, self._neighbourhood_of)
+        least, most = setting.terms.min_included, min(setting.quantiser.cohort, party.largest_roster)
         check_roster(roster, self.advertisement, party.batch, party.verify_member, least=least, most=most)
         mine = roster.position[party.user]
         holders = roster.graph.holders(mine)
-        ways = {
-            place: self._share_key.agree(roster.lines[place].share_key, who=roster.lines[place].user)
-            for place in holders
-            if place != mine
-        }
         secrets = (self._seed.reveal(), self._mask_key.to_bytes())
         points = [place + 1 for place in holders]
-        shares = split(secrets, least_of(len(holders)), points, Seed.generate()).astype("<u4")
+        shares = split(secrets, roster.graph.neighbourhood.threshold, points, Seed.generate()).astype("<u4")
         pairs = {place: share.tobytes() for place, share in zip(holders, shares, strict=True)}
-        boxes = [
-            locked(roster, way, party.user, roster.lines[place].user, pairs[place]) for place, way in ways.items()
-        ]
-        digest = seed_digest(self._setting.context, party.user, self._seed.reveal())
-        self._roster, self._mine, self._ways = roster, mine, ways
-        self._held = {mine: pairs[mine]}
-        return encode(Sharing(*self._head, digest, b"".join(boxes)))
+        own = pairs.pop(mine)
+        digest = seed_digest(setting.context, party.user, self._seed.reveal())
+        sent, kept = SentBoxes(roster, mine, pairs), commitments(own)
+        tree = sharing_tree(digest, kept, sent.boxes.values())
+        signature = party.identity.sign("share", *roster.boxes(mine, tree.root))
+        self._roster, self._mine, self._sent, self._own_pair = roster, mine, sent, own
+        return encode(Sharing(*self._head, digest, kept, b"".join(sent.boxes.values()), signature))
 
-    def _upload(self, message: Delivery) -> memoryview | None:
-        """Phase 2: mask the vector, unless the own batch is incomplete already: then only stay to help."""
-        party, roster = self._party, self._roster
-        sharers = message.sharers
-        check_positions(sharers, len(roster.lines), "sharers")
-        present = frozenset(sharers)
-        if self._mine not in present:
-            raise PeerError(f"the server's sharers do not have {party.user!r}, this device's user")
-        if len(sharers) < roster.threshold:
-            raise PeerError(
-                f"the server has {len(sharers)} sharers among {len(roster.lines)} users; {roster.threshold} are "
-                "needed"
-            )
-        held = self._opened_boxes(message, [place for place in self._ways if place in present])
+    def _look(self, message: Delivery) -> bytes:
+        """Phase 2: open the neighbours' boxes, and complain about those that hold something else than signed."""
+        received = ReceivedBoxes(self._roster, self._mine, self._share_key, self._party.identity, message)
+        self._pairs = {**received.pairs, self._mine: self._own_pair}
+        del self._share_key, self._own_pair
+        return encode(Receipt(*self._head, received.complaints))
+
+    def _reveal(self, message: RevealCall) -> bytes:
+        """Only after complaints: give the keys of these boxes, which show no more than what their holders hold."""
+        return encode(Reveal(*self._head, self._sent.keys_for(message.complaints)))
+
+    def _upload(self, message: SharersCall) -> memoryview | None:
+        """Phase 3: mask the vector, unless the own batch is incomplete already: then only stay to help."""
+        party, roster, sharers = self._party, self._roster, message.sharers
+        present = self._checked_sharers(sharers)
         own = {place for place, line in enumerate(roster.lines) if line.user in party.batch}
         complete = len(own) == len(party.batch) and present.issuperset(own)
+        neighbours = present.intersection(self._sent.boxes)
         answer = None
         if complete:
             # Within the batch the seal's masks already do what these do: it is in the sum as a whole or not.
-            others = [roster.lines[place] for place in held if place not in own]
+            others = [roster.lines[place] for place in sorted(neighbours - own)]
             masks = [pair_mask(roster, party.user, self._mask_key, line) for line in others]
             add_masks(self.words, masks, self._ring, threads=self._threads)
             signature = party.identity.sign("upload", *roster.upload(sharers))
             rewrite(self._message, MaskedVector(*self._head, signature))
             answer = self._message.toreadonly()
-        self._held |= held
+        self._pairs = {place: pair for place, pair in self._pairs.items() if place in present}
         self._sharers, self._own, self._complete = sharers, frozenset(own) & present, complete
-        del self._message, self.words, self.masks, self._ways, self._seed, self._mask_key, self._share_key
+        del self._message, self.words, self.masks, self._sent, self._seed, self._mask_key
         return answer
 
-    def _opened_boxes(self, message: Delivery, senders: list[int]) -> dict[int, bytes]:
-        if len(message.shares) != BOX_BYTES * len(senders):
+    def _checked_sharers(self, sharers: Positions) -> frozenset[int]:
+        """Refuse sharers that are too few, without this user, or with a neighbour whose share it does not hold."""
+        roster = self._roster
+        check_positions(sharers, len(roster.lines), "sharers")
+        present = frozenset(sharers)
+        if self._mine not in present:
+            raise PeerError(f"the server's sharers do not have {self._party.user!r}, this device's user")
+        if len(sharers) < roster.threshold:
             raise PeerError(
-                f"the server delivered {len(message.shares)} bytes of shares; {len(senders)} sharers give "
-                f"{BOX_BYTES * len(senders)}"
+                f"the server has {len(sharers)} sharers among {len(roster.lines)} users; {roster.threshold} are "
+                "needed"
             )
-        roster, user = self._roster, self._party.user
-        return {
-            place: unlocked(
-                roster,
-                self._ways[place],
-                roster.lines[place].user,
-                user,
-                message.shares[BOX_BYTES * number : BOX_BYTES * (number + 1)],
+        missing = present.intersection(self._sent.boxes).difference(self._pairs)
+        if missing:
+            raise PeerError(
+                f"the server's sharers have {self._name(min(missing))}, of whom this device has no share"
             )
-            for number, place in enumerate(senders)
-        }
+        return present
 
     def _agree(self, message: Proposal) -> bytes:
-        """Phase 3: sign one division of the sharers, if it is one that this user can accept."""
+        """Phase 4: sign one division of the sharers, if it is one that this user can accept."""
         party, roster = self._party, self._roster
         for name, positions in (("included users", message.included), ("excluded users", message.excluded)):
             check_positions(positions, len(roster.lines), name)
@@ -182,7 +192,7 @@ class PairwiseParticipant:
         return encode(Agreement(*self._head, signature))
 
     def _unmask(self, message: Opening) -> bytes:
-        """Phase 4: if enough have signed these lists, give seed shares of the included, key shares of others.
+        """Phase 5: if enough have signed these lists, give seed shares of the included, key shares of others.
 
         An included user must have masked its vector for the sharers of the agreement: shown fewer of them, it has
         no mask in common with those left out, and its batch would lie open in a sum with none but them. A signer
@@ -204,11 +214,11 @@ class PairwiseParticipant:
         for place, signature in zip(signers, agreed, strict=True):
             self._verify(place, signature, "agree", self._statement)
         for place, signature in zip(silent, uploaded, strict=True):
-            if place in self._held:
+            if place in self._pairs:
                 self._verify(place, signature, "upload", roster.upload(self._sharers))
         shares = [
             pair[:SHARE_BYTES] if place in self._included else pair[SHARE_BYTES:]
-            for place, pair in sorted(self._held.items())
+            for place, pair in sorted(self._pairs.items())
         ]
         return encode(Unmasking(*self._head, b"".join(shares)))
 

@@ -1,55 +1,113 @@
 """Who shares masks and secrets with whom: everyone, or in SecAgg+ a few neighbours that nobody chose (§5)."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from math import comb
 
 import numpy as np
 
+from coterie.secagg.batch.parameters import Parameters
 from coterie.secagg.crypto.keys import Seed
 from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import RING_32
 from coterie.values import IntArray
 
-SECURITY_BITS = 40
+SECRECY_BITS = 41
+"""A secret in colluders' hands, or honest users who fall apart: each has a probability of at most 2^-41."""
+RECOVERY_BITS = 20
+"""A secret with too few holders left has a probability of at most 2^-20."""
+LARGEST_COMPLETE = 59
+"""Up to so many users SecAgg+ has a complete graph too: half of the masks are little to win, and ⌊γn⌋ of so few
+users little to rely on."""
 
 
-def degree(users: int) -> int:
-    """Return k, the number of neighbours: the least 2h with 3^h ≥ 2^40·n, or all others if they are fewer.
+@dataclass(frozen=True)
+class Neighbourhood:
+    """How many neighbours every user has, and how many shares open a secret (k and t')."""
 
-    Users stand in a circle in a random order, and know the h before and the h after them. If a third of them are
-    lost or collude, those left fall apart only if h in a row are gone, which for n places has a probability of at
-    most n·3^-h ≤ 2^-40.
+    degree: int
+    threshold: int
 
-    >>> [degree(users) for users in (12, 50, 100, 1000, 10_000)]
-    [11, 49, 60, 64, 68]
+
+def complete_neighbourhood(users: int, parameters: Parameters) -> Neighbourhood:
+    """Return that of SecAgg: everyone is everyone's neighbour, and secrets need as many users as agreements."""
+    return Neighbourhood(users - 1, parameters.threshold(users))
+
+
+@cache
+def sparse_neighbourhood(users: int, parameters: Parameters) -> Neighbourhood:
+    """Return that of SecAgg+: the least even k, and with it the least t', for which all this holds.
+
+    Users stand in a circle in a random order, with the k/2 before and the k/2 after them as neighbours, so the
+    neighbours of one user are a random k of the n - 1 others. Of all n users c = ⌊γn⌋ collude and ⌊δn⌋ are lost,
+    whoever they are but chosen without a look at the graph.
+
+    - Some user has t' colluding neighbours: at most n·Pr[Hyp(n - 1, c, k) ≥ t'] ≤ 2^-41.
+    - Some lost user, who gives no share of its own, has fewer than t' neighbours left: at most
+      n·Pr[Hyp(n - 1, n - ⌊δn⌋, k) < t'] ≤ 2^-20. A user who is left gives its own share, and fares no worse.
+    - The honest users who are left fall apart, for which k/2 in a row must be gone at two places of the circle: at
+      most n(n - 1)/2·Pr[k given places are all gone] ≤ 2^-41.
+
+    Whole numbers only: every device must find the same.
+
+    >>> [sparse_neighbourhood(users, Parameters()) for users in (12, 100)]
+    [Neighbourhood(degree=11, threshold=8), Neighbourhood(degree=48, threshold=21)]
     """
-    half = 0
-    while 3**half < users << SECURITY_BITS:
-        half += 1
-    return min(2 * half, users - 1)
+    if users > LARGEST_COMPLETE:
+        colluding, lost = parameters.colluding(users), parameters.lost(users)
+        for degree in range(2, users - 1, 2):
+            threshold = _safe_threshold(users, colluding, degree)
+            if _recovers(users, lost, degree, threshold) and _connected(users, colluding + lost, degree):
+                return Neighbourhood(degree, threshold)
+    return complete_neighbourhood(users, parameters)
+
+
+def _safe_threshold(users: int, colluding: int, degree: int) -> int:
+    """Return the least t' with n·Pr[Hyp(n - 1, c, k) ≥ t'] ≤ 2^-41; never 1, which would be no secret."""
+    honest, count = users - 1 - colluding, min(degree, colluding)
+    ways = comb(colluding, count) * comb(honest, degree - count)
+    tail, bound = ways, comb(users - 1, degree)
+    while users * tail << SECRECY_BITS <= bound:
+        # The ways for one colluder fewer follow from those for `count`, without a remainder.
+        ways = ways * count * (honest - degree + count) // ((colluding - count + 1) * (degree - count + 1))
+        count -= 1
+        tail += ways
+    return max(count + 1, 2)
+
+
+def _recovers(users: int, lost: int, degree: int, threshold: int) -> bool:
+    """Whether a lost user has t' neighbours left, but for 2^-20 over all users."""
+    gone = max(lost - 1, 0)
+    left = users - 1 - gone
+    fewest = max(degree - gone, 0)
+    short = sum(comb(left, count) * comb(gone, degree - count) for count in range(fewest, threshold))
+    return degree >= threshold and users * short << RECOVERY_BITS <= comb(users - 1, degree)
+
+
+def _connected(users: int, gone: int, degree: int) -> bool:
+    """Whether those who are left hang together, but for 2^-41."""
+    if gone < degree:
+        return True
+    pairs = users * (users - 1) // 2
+    return pairs * comb(users - degree, gone - degree) << SECRECY_BITS <= comb(users, gone)
 
 
 @dataclass(frozen=True)
-class Complete:
-    """The graph of SecAgg: everyone holds shares of everyone."""
-
-    users: int
-
-    def holders(self, position: int) -> tuple[int, ...]:
-        """Return the neighbours of a user and the user itself, in ascending order."""
-        del position
-        return tuple(range(self.users))
-
-
-@dataclass(frozen=True)
-class Circle:
-    """The graph of SecAgg+: users in an order that the seed decides, each with `degree / 2` on either side.
+class Graph:
+    """Users in a circle, in an order that the seed decides, each with half of its neighbours on either side.
 
     The order is that of the first n words of 64 bits of the seed's keystream, smallest first.
     """
 
     users: int
+    neighbourhood: Neighbourhood
     seed: Seed
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all are neighbours of all."""
+        return self.neighbourhood.degree == self.users - 1
 
     @cached_property
     def _order(self) -> IntArray:
@@ -63,11 +121,56 @@ class Circle:
 
     def holders(self, position: int) -> tuple[int, ...]:
         """Return the neighbours of a user and the user itself, in ascending order."""
-        reach = degree(self.users)
-        if reach == self.users - 1:
+        if self.is_complete:
             return tuple(range(self.users))
-        around = np.arange(-(reach // 2), reach // 2 + 1) + self._place[position]
+        half = self.neighbourhood.degree // 2
+        around = np.arange(-half, half + 1) + self._place[position]
         return tuple(np.sort(self._order[around % self.users]).tolist())
 
+    def neighbours(self, position: int) -> tuple[int, ...]:
+        """Return the neighbours of a user, in ascending order."""
+        return tuple(holder for holder in self.holders(position) if holder != position)
 
-Graph = Complete | Circle
+    def index(self, owner: int, neighbour: int) -> int:
+        """Return which of an owner's neighbours a user is, counted from 0 in ascending order."""
+        if self.is_complete:
+            return neighbour - (neighbour > owner)
+        if owner not in self._sorted:
+            self._sorted[owner] = self.neighbours(owner)
+        return bisect_left(self._sorted[owner], neighbour)
+
+    @cached_property
+    def _sorted(self) -> dict[int, tuple[int, ...]]:
+        return {}
+
+    @cached_property
+    def table(self) -> IntArray:
+        """The holders of every user, a row for each: for whoever looks at all of them at once."""
+        if self.is_complete:
+            return np.broadcast_to(np.arange(self.users), (self.users, self.users))
+        half = self.neighbourhood.degree // 2
+        around = np.arange(self.users)[:, np.newaxis] + np.arange(-half, half + 1)
+        rows = np.empty((self.users, 2 * half + 1), dtype=np.int64)
+        rows[self._order] = self._order[around % self.users]
+        rows.sort(axis=1)
+        return rows
+
+    def components(self, users: IntArray, groups: IntArray) -> IntArray:
+        """Return the component of each of some users, as a number, if those of one group are one node.
+
+        Two of them hang together if they are neighbours. `groups` has a number for each user's group.
+        """
+        if self.is_complete:
+            return np.zeros(len(users), dtype=np.int64)
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        names, nodes = np.unique(groups, return_inverse=True)
+        node_of = np.full(self.users, -1)
+        node_of[users] = nodes
+        near = node_of[self.table[users]]
+        rows, columns = np.broadcast_to(nodes[:, np.newaxis], near.shape)[near >= 0], near[near >= 0]
+        size = len(names)
+        edges = coo_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(size, size))
+        parts: IntArray = connected_components(edges, directed=False)[1][nodes]
+        return parts

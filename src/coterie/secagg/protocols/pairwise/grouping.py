@@ -18,6 +18,8 @@ class Grouping:
     def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
         self.groups = tuple(groups)
         self.of = {user: group for group in self.groups for user in group.identities}
+        self.number = {user: number for number, group in enumerate(self.groups) for user in group.identities}
+        """Every user's group, as a number."""
         self._least = setting.terms.min_included
         users, most = (
             sum(len(group.identities) for group in self.groups),
@@ -33,6 +35,11 @@ class Grouping:
                 f"min_included is {setting.terms.min_included}; give {least} (the largest batch and T more) to "
                 f"{users} (everyone asked)"
             )
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the groups are batches, whose vectors are sealed."""
+        return all(group.name for group in self.groups)
 
     def complete(self, users: Iterable[str]) -> list[Group]:
         """Return the groups that are there as a whole."""

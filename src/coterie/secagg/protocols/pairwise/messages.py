@@ -43,22 +43,73 @@ class RosterCall(Message, frozen=True, tag=11):
 
 
 class Sharing(Message, frozen=True, tag=12):
-    """Client to server: encrypted shares for my holders, in the roster's order, one after the other (§5)."""
+    """Client to server: boxes with shares for my neighbours, in the roster's order, one signature for all (§5)."""
 
     scope: Scope
     context: Digest
     user: UserId
     seed_digest: Digest
-    shares: bytes
+    own_commitments: Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
+    """To the two shares that the sender keeps itself."""
+    boxes: bytes
+    signature: Signature
 
 
 class Delivery(Message, frozen=True, tag=13):
-    """Server to client: all who shared, and their encrypted shares for you, in the roster's order (§5)."""
+    """Server to client: of each neighbour of yours who shared the box for you, with signature and path (§5)."""
+
+    scope: Scope
+    context: Digest
+    senders: Positions
+    parcels: bytes
+    """One after the other, of equal length: box, signature, path."""
+
+
+class Complaint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A signed box does not open to its commitments; the signature is the holder's, and nothing here is secret."""
+
+    user: Position
+    """The other one of the two: the sender where the holder writes, the holder where the sender reads."""
+    box_digest: Digest
+    signature: Signature
+
+
+Complaints: TypeAlias = Annotated[tuple[Complaint, ...], msgspec.Meta(max_length=LARGEST_ROSTER)]
+"""By the user whom they name, in ascending order."""
+
+
+class Receipt(Message, frozen=True, tag=19):
+    """Client to server: I have looked into my boxes; these do not open to what their senders signed (§5)."""
+
+    scope: Scope
+    context: Digest
+    user: UserId
+    complaints: Complaints
+
+
+class RevealCall(Message, frozen=True, tag=20):
+    """Server to client: complaints about boxes of yours; reveal the key of each of them (§5)."""
+
+    scope: Scope
+    context: Digest
+    complaints: Complaints
+
+
+class Reveal(Message, frozen=True, tag=21):
+    """Client to server: the keys of the boxes that were complained about, one after the other (§5)."""
+
+    scope: Scope
+    context: Digest
+    user: UserId
+    keys: bytes
+
+
+class SharersCall(Message, frozen=True, tag=22):
+    """Server to client: the sharers, fixed for the rest of the round; send your vector (§5)."""
 
     scope: Scope
     context: Digest
     sharers: Positions
-    shares: bytes
 
 
 class MaskedVector(VectorMessage, frozen=True, tag=14):
@@ -107,7 +158,7 @@ class Unmasking(Message, frozen=True, tag=18):
     shares: bytes
 
 
-ServerPhase: TypeAlias = RosterCall | Delivery | Proposal | Opening
+ServerPhase: TypeAlias = RosterCall | Delivery | RevealCall | SharersCall | Proposal | Opening
 """What the server sends in the phases of a pairwise round."""
-ClientPhase: TypeAlias = Advertisement | Sharing | MaskedVector | Agreement | Unmasking
+ClientPhase: TypeAlias = Advertisement | Sharing | Receipt | Reveal | MaskedVector | Agreement | Unmasking
 """What a client answers there."""

@@ -1,32 +1,26 @@
 """The roster of a pairwise round, fixed once users have advertised: who takes part, with which keys (§5)."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
 from coterie.errors import PeerError
 from coterie.secagg.batch.charter import LARGEST_NAME
 from coterie.secagg.batch.identity import VerifyMember
+from coterie.secagg.batch.parameters import Parameters
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import MaskKey, Seed, ShareKey, check_exchange_key, verify_signature
-from coterie.secagg.protocols.pairwise.graph import Circle, Complete, Graph
+from coterie.secagg.protocols.interface import RoundSetting
+from coterie.secagg.protocols.pairwise.graph import Graph, Neighbourhood
 from coterie.secagg.protocols.pairwise.messages import Advertisement, Positions, RosterLine
 
 
-def least_of(users: int) -> int:
-    """Return t = ⌊2n/3⌋ + 1 of n users: two such groups have more than a third of all in common.
-
-    >>> [least_of(users) for users in (2, 12, 100)]
-    [2, 9, 67]
-    """
-    return 2 * users // 3 + 1
-
-
-def listed(positions: Iterable[int]) -> bytes:
+def encode_positions(positions: Iterable[int]) -> bytes:
     """Return users as they are signed: the place of each, 4 bytes, little-endian."""
     return np.array(tuple(positions), dtype="<u4").tobytes()
 
@@ -39,13 +33,22 @@ def check_positions(positions: Positions, users: int, what: str) -> None:
         raise PeerError(f"the server's {what} are not in ascending order, or name a user twice")
 
 
+NeighbourhoodOf: TypeAlias = Callable[[int, Parameters], Neighbourhood]
+"""How many neighbours and shares there are among so many users: what SecAgg and SecAgg+ differ in."""
+
+
 @dataclass(frozen=True)
 class Roster:
     """The users of one round in the order of their ids' bytes; a user is named by its place, counted from 0."""
 
-    context: bytes
-    inner: str
+    setting: RoundSetting
     lines: tuple[RosterLine, ...]
+    neighbourhood_of: NeighbourhoodOf
+
+    @property
+    def context(self) -> bytes:
+        """What every key, signature and message of the round is tied to."""
+        return self.setting.context
 
     @cached_property
     def digest(self) -> bytes:
@@ -60,23 +63,36 @@ class Roster:
 
     @property
     def threshold(self) -> int:
-        """How many users must sign an agreement (t)."""
-        return least_of(len(self.lines))
+        """How many users of the whole roster must share, and sign an agreement (t)."""
+        return self.setting.parameters.threshold(len(self.lines))
 
     @cached_property
     def graph(self) -> Graph:
         """Who holds shares of whom; no message can change it."""
-        if self.inner == "secagg":
-            return Complete(len(self.lines))
-        return Circle(len(self.lines), Seed(hashlib.sha256(self.context + self.digest).digest()))
+        neighbourhood = self.neighbourhood_of(len(self.lines), self.setting.parameters)
+        return Graph(len(self.lines), neighbourhood, Seed(hashlib.sha256(self.context + self.digest).digest()))
+
+    def boxes(self, place: int, root: bytes) -> tuple[bytes | str, ...]:
+        """Return what a user signs for all its boxes, after its purpose."""
+        return self.context, self.digest, self.lines[place].user, root
+
+    def complaint(self, sender: int, holder: int, box_digest: bytes) -> tuple[bytes | str, ...]:
+        """Return what a holder signs who complains about a sender's box, after its purpose."""
+        return self.context, self.digest, self.lines[sender].user, self.lines[holder].user, box_digest
 
     def upload(self, sharers: Positions) -> tuple[bytes, ...]:
         """Return what is signed with a vector, after its purpose: which masks it has follows from that."""
-        return self.context, self.digest, listed(sharers)
+        return self.context, self.digest, encode_positions(sharers)
 
     def agreement(self, sharers: Positions, included: Positions, excluded: Positions) -> tuple[bytes, ...]:
         """Return what is signed in an agreement, after its purpose."""
-        return self.context, self.digest, listed(sharers), listed(included), listed(excluded)
+        return (
+            self.context,
+            self.digest,
+            encode_positions(sharers),
+            encode_positions(included),
+            encode_positions(excluded),
+        )
 
 
 def check_line(line: RosterLine, context: bytes) -> None:
@@ -110,9 +126,8 @@ def check_roster(
     line = roster.lines[mine]
     if (line.mask_key, line.share_key, line.signature) != (own.mask_key, own.share_key, own.signature):
         raise PeerError(f"the server's roster has {own.user!r}, this device's user, with other keys than it sent")
-    for place in roster.graph.holders(mine):
-        if place != mine:
-            check_line(roster.lines[place], roster.context)
+    for place in roster.graph.neighbours(mine):
+        check_line(roster.lines[place], roster.context)
     for line in roster.lines:
         # Not just truth: a coroutine that nobody awaited would be true.
         if verify_member(line.user, line.identity) is not True:

@@ -1,6 +1,6 @@
-"""The server's side of a pairwise round: five phases, then one sum over all complete batches (§5)."""
+"""The server's side of a pairwise round: phase by phase, to one sum over all complete batches (§5)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from coterie.secagg.crypto.quantiser import dequantise
 from coterie.secagg.crypto.ring import Words
 from coterie.secagg.crypto.shamir import LIMBS, SHARE_BYTES
 from coterie.secagg.protocols.interface import Exposure, Group, LearnedSum, Outgoing, RoundResult, RoundSetting
+from coterie.secagg.protocols.pairwise.boxes import BOX_BYTES
+from coterie.secagg.protocols.pairwise.delivery import BoxExchange
 from coterie.secagg.protocols.pairwise.grouping import Grouping
 from coterie.secagg.protocols.pairwise.messages import (
     Advertisement,
@@ -19,46 +21,51 @@ from coterie.secagg.protocols.pairwise.messages import (
     MaskedVector,
     Opening,
     Proposal,
+    Receipt,
+    Reveal,
+    RevealCall,
     RosterCall,
     RosterLine,
+    SharersCall,
     Sharing,
     Unmasking,
 )
-from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES
-from coterie.secagg.protocols.pairwise.recovery import Shares, unmask
-from coterie.secagg.protocols.pairwise.roster import Roster, check_line
+from coterie.secagg.protocols.pairwise.recovery import Masked, Recovery, Shares, unmask
+from coterie.secagg.protocols.pairwise.roster import NeighbourhoodOf, Roster, check_line
 from coterie.secagg.protocols.pairwise.states import SERVER_TABLE, SERVER_TABLE_ENDS, ServerState
+from coterie.secagg.protocols.pairwise.uploads import Uploads
 from coterie.secagg.wire.framing import Data, MessageDecoder, encode
 from coterie.secagg.wire.states import following
 
 LARGEST_HEAD = 4096
-"""Bytes that a message has at most beside its shares or words."""
-PHASES = 5
+"""Bytes that a message has at most beside its boxes, shares or words."""
+PHASES = 6
 _EXPECTING = frozenset(state for state, _ in SERVER_TABLE)
-_from_client = MessageDecoder((Advertisement, Sharing, MaskedVector, Agreement, Unmasking), "client")
+_from_client = MessageDecoder(
+    (Advertisement, Sharing, Receipt, Reveal, MaskedVector, Agreement, Unmasking), "client"
+)
 
 
 class PairwiseRound:
     """The server's side of one round of SecAgg or SecAgg+."""
 
-    def __init__(self, groups: Iterable[Group], setting: RoundSetting, threads: int) -> None:
-        self.round, self._terms, self._setting = setting.round, setting.terms, setting
+    def __init__(
+        self, groups: Iterable[Group], setting: RoundSetting, neighbourhood_of: NeighbourhoodOf, threads: int
+    ) -> None:
+        self.round, self._setting, self._threads = setting.round, setting, threads
         self._head = (setting.scope, setting.context)
+        self._neighbourhood_of = neighbourhood_of
         self._grouping = Grouping(groups, setting)
-        self._threads = threads
-        self._quantiser = setting.quantiser
-        self._ring = setting.quantiser.ring
         self._states = dict.fromkeys(self._grouping.of, ServerState.CALLED)
         self._lines: dict[str, RosterLine] = {}
-        self._boxes: dict[str, bytes] = {}
-        self._seed_digests: dict[str, bytes] = {}
-        self._partial: dict[bytes, Words] = {}
-        size = setting.terms.dimension + setting.quantiser.extra_words
-        self._total: Words = np.zeros(size, dtype=self._ring.dtype)
-        self._uploads: dict[str, bytes] = {}
+        self._uploads = Uploads(self._grouping, setting)
         self._signatures: dict[str, bytes] = {}
-        self._opened: dict[str, Words] = {}
-        self._phase = 0
+        self._shares: dict[int, tuple[list[int], Words]] = {}
+        self.liars: dict[str, str] = {}
+        """Users who lied, and what they did: left out or corrected, and proven by what they signed."""
+        self._next_step: Callable[[], Outgoing] | None = self._fix_roster
+        self._vectors_from: set[str] = set()
+        self._opened = self._ended_as_agreed = self._irregular = False
 
     # --- what whoever drives the round calls
 
@@ -72,71 +79,83 @@ class PairwiseRound:
         return frozenset(user for user, state in self._states.items() if state in _EXPECTING)
 
     def receive(self, user: str, data: Data) -> None:
-        """Take in a user's answer; a violation raises PeerError and changes nothing."""
+        """Take in a user's answer; a violation raises PeerError and changes nothing but the exposure."""
         if user not in self._states:
             raise PeerError(f"a message came from {user!r}, who was not asked in this round")
         largest = LARGEST_HEAD + max(self._setting.vector_bytes, BOX_BYTES * len(self._states))
         message, tail = _from_client.decode(data, largest)
         assert isinstance(message, ClientPhase)  # noqa: S101 - the decoder has no others
-        state = following(SERVER_TABLE, self._states[user], message, user)
-        self._take(user, message, tail)
+        vector = isinstance(message, MaskedVector) and message.context == self._setting.context
+        if vector:
+            self._vectors_from.add(user)
+        try:
+            state = following(SERVER_TABLE, self._states[user], message, user)
+            self._take(user, message, tail)
+        except PeerError:
+            self._irregular |= vector
+            raise
         self._states[user] = state
 
     def advance(self) -> Outgoing:
         """End the phase: who has not answered is lost, or as a sharer without a vector excluded."""
-        steps = (self._fix_roster, self._fix_sharers, self._propose, self._open, self._end)
-        if self._phase == len(steps):
-            return {}
-        outgoing = steps[self._phase]()
-        self._phase += 1
-        return outgoing
+        return {} if self._next_step is None else self._next_step()
 
     def finish(self) -> RoundResult:
         """Open what the agreement calls for, and return the sum over the included users."""
-        if self._phase < PHASES:
-            raise UsageError(f"phase {self._phase} of {PHASES} is not over; advance until nothing is to be sent")
-        places = self._roster.position
-        held = {places[user]: (self._held_by(places[user]), shares) for user, shares in self._opened.items()}
-        digests = {places[user]: digest for user, digest in self._seed_digests.items()}
-        total = self._total.copy()
-        included = frozenset(self._included)
-        unmask(total, self._ring, self._roster, Shares.gathered(held), digests, included, threads=self._threads)
-        users = tuple(self._roster.lines[place].user for place in self._included)
+        if self._next_step is not None:
+            raise UsageError("the round is not over; advance until nothing is to be sent")
+        roster, total = self._roster, self._uploads.total.copy()
+        recovery = Recovery(roster, Shares.of_holders(self._shares))
+        masked = Masked(frozenset(self._included), frozenset(self._excluded), self._boxes.seed_digest)
         try:
-            found = LearnedSum(users, dequantise(total, self._quantiser, len(users)))
+            unmask(total, self._setting.quantiser.ring, recovery, roster, masked, threads=self._threads)
+        finally:
+            self.liars |= {roster.lines[place].user: reason for place, reason in recovery.liars.items()}
+            self._irregular |= bool(recovery.liars)
+        users = tuple(roster.lines[place].user for place in self._included)
+        try:
+            found = LearnedSum(users, dequantise(total, self._setting.quantiser, len(users)))
         except PeerError as error:
             raise TooFewUsers(f"round {self.round} gave no sum: {error}") from None
-        return RoundResult(self.round, (found,), self._grouping.lost(self._absent))
+        self._ended_as_agreed = True
+        return RoundResult(self.round, (found,), self._grouping.lost(self._absent), dict(self.liars))
 
     def exposure(self) -> Exposure:
-        """Return what the bytes received so far would open."""
-        if self._signatures:
-            return Exposure((tuple(self._roster.lines[place].user for place in self._included),))
-        return Exposure()
+        """Return what the bytes received so far would open (§8).
+
+        Of a sealed round these are the components of the included, once they could be opened. Without a seal
+        nothing is sure but a round that ended as it was agreed.
+        """
+        if self._grouping.sealed:
+            return Exposure(self._components() if self._opened else ())
+        if self._ended_as_agreed and not self._irregular:
+            return Exposure(self._components())
+        return Exposure(unknown=tuple(sorted(self._vectors_from)))
 
     # --- what comes
 
     def _take(self, user: str, message: ClientPhase, tail: memoryview) -> None:
-        said = (message.scope, message.context.hex(), message.user)
-        meant = (self._setting.scope, self._setting.context.hex(), user)
-        for name, came, right in zip(("scope", "round", "user"), said, meant, strict=True):
-            if came != right:
-                raise PeerError(f"{user} answered for another {name}: {came!r}, not {right!r}")
+        received = (message.scope, message.context.hex(), message.user)
+        expected = (self._setting.scope, self._setting.context.hex(), user)
+        for name, one, other in zip(("scope", "round", "user"), received, expected, strict=True):
+            if one != other:
+                raise PeerError(f"{user} answered for another {name}: {one!r}, not {other!r}")
         match message:
             case Advertisement():
                 self._lines[user] = self._checked_line(user, message)
             case Sharing():
-                expected = BOX_BYTES * (len(self._roster.graph.holders(self._roster.position[user])) - 1)
-                if len(message.shares) != expected:
-                    raise PeerError(f"{user} sent {len(message.shares)} bytes of shares, not {expected}")
-                self._boxes[user], self._seed_digests[user] = message.shares, message.seed_digest
+                self._boxes.take_sharing(self._roster.position[user], message)
+            case Receipt():
+                self._boxes.take_receipt(self._roster.position[user], message)
+            case Reveal():
+                self._boxes.take_reveal(self._roster.position[user], message)
             case MaskedVector():
-                self._add(user, message, tail)
+                self._take_vector(user, message.signature, tail)
             case Agreement():
                 self._verify(user, message.signature, "agree", *self._agreement)
                 self._signatures[user] = message.signature
             case Unmasking():
-                self._opened[user] = self._checked_shares(user, message)
+                self._take_shares(user, message.shares)
 
     def _verify(self, user: str, signature: bytes, purpose: str, *signed: bytes) -> None:
         verify_signature(self._grouping.of[user].identities[user], signature, purpose, *signed, who=user)
@@ -150,35 +169,25 @@ class PairwiseRound:
                 raise PeerError(f"{user} advertised a key of {other.user}")
         return line
 
-    def _add(self, user: str, message: MaskedVector, tail: memoryview) -> None:
-        """Add a vector to its batch's; the last one takes the batch into the sum."""
+    def _take_vector(self, user: str, signature: bytes, tail: memoryview) -> None:
         size = self._setting.vector_bytes
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
-        self._verify(user, message.signature, "upload", *self._roster.upload(self._sharers))
-        self._uploads[user] = message.signature
-        words: Words = np.frombuffer(tail, dtype=self._ring.dtype)
-        group = self._grouping.of[user]
-        others = [self._states[other] for other in group.identities if other != user]
-        if all(state is ServerState.UPLOADED for state in others):
-            self._ring.add_into(self._total, words)
-            if group.name in self._partial:
-                self._ring.add_into(self._total, self._partial.pop(group.name))
-        elif group.name in self._partial:
-            self._ring.add_into(self._partial[group.name], words)
-        else:
-            self._partial[group.name] = words.copy()
+        self._verify(user, signature, "upload", *self._roster.upload(self._sharers))
+        self._uploads.add(user, signature, tail)
 
-    def _held_by(self, place: int) -> tuple[int, ...]:
-        """Return the sharers whose shares a user holds, its own among them."""
-        sharers = frozenset(self._sharers)
-        return tuple(other for other in self._roster.graph.holders(place) if other in sharers)
-
-    def _checked_shares(self, user: str, message: Unmasking) -> Words:
-        held = self._held_by(self._roster.position[user])
-        if len(message.shares) != SHARE_BYTES * len(held):
-            raise PeerError(f"{user} sent {len(message.shares)} bytes of shares, not {SHARE_BYTES * len(held)}")
-        return np.frombuffer(message.shares, dtype="<u4").reshape(len(held), LIMBS)
+    def _take_shares(self, user: str, shares: bytes) -> None:
+        """Keep a holder's shares, but for those that their owners did not commit to: these are as if lost."""
+        place, sharers = self._roster.position[user], frozenset(self._sharers)
+        owners = [owner for owner in self._roster.graph.holders(place) if owner in sharers]
+        if len(shares) != SHARE_BYTES * len(owners):
+            raise PeerError(f"{user} sent {len(shares)} bytes of shares, not {SHARE_BYTES * len(owners)}")
+        right = self._boxes.right_shares(place, owners, shares, frozenset(self._included))
+        words: Words = np.frombuffer(shares, dtype="<u4").reshape(len(owners), LIMBS)
+        self._shares[place] = [owner for owner, good in zip(owners, right, strict=True) if good], words[right]
+        if not all(right):
+            self.liars[user] = f"sent {right.count(False)} wrong shares"
+            self._irregular = True
 
     # --- the ends of the phases
 
@@ -186,43 +195,63 @@ class PairwiseRound:
         self._end_phase()
         self._grouping.demand(self._lines, "advertised")
         lines = sorted(self._lines.values(), key=lambda line: line.user.encode())
-        self._roster = Roster(self._setting.context, self._setting.inner, tuple(lines))
+        self._roster = Roster(self._setting, tuple(lines), self._neighbourhood_of)
+        self._boxes = BoxExchange(self._roster)
+        self._next_step = self._deliver
         return dict.fromkeys(self._lines, encode(RosterCall(*self._head, self._roster.lines)))
+
+    def _deliver(self) -> Outgoing:
+        self._end_phase()
+        users = self._users(self._boxes.senders)
+        self._demand(users, "shared")
+        self._next_step = self._hear_complaints
+        places = self._roster.position
+        return {user: encode(Delivery(*self._head, *self._boxes.delivery(places[user]))) for user in users}
+
+    def _hear_complaints(self) -> Outgoing:
+        """Ask whoever is complained about for the keys of these boxes; mostly nobody is."""
+        users = [user for user, state in self._states.items() if state is ServerState.RECEIVED]
+        complaints = {user: self._boxes.complaints(self._roster.position[user]) for user in users}
+        accused = {user: some for user, some in complaints.items() if some}
+        if not accused:
+            return self._fix_sharers()
+        for user, state in self._states.items():
+            if state is ServerState.DELIVERED:
+                self._states[user] = ServerState.LOST
+        self._states |= dict.fromkeys(accused, ServerState.ACCUSED)
+        self._next_step = self._judge
+        return {user: encode(RevealCall(*self._head, some)) for user, some in accused.items()}
+
+    def _judge(self) -> Outgoing:
+        liars = {self._roster.lines[place].user: reason for place, reason in self._boxes.verdicts().items()}
+        self.liars |= liars
+        self._states |= dict.fromkeys(liars, ServerState.LOST)
+        return self._fix_sharers()
 
     def _fix_sharers(self) -> Outgoing:
         self._end_phase()
-        self._demand_responders(len(self._boxes), "shared")
-        self._grouping.demand(self._boxes, "shared")
-        complete = {user for group in self._grouping.complete(self._boxes) for user in group.identities}
-        self._states |= dict.fromkeys(self._boxes.keys() - complete, ServerState.HELPING)
-        places, holders = self._roster.position, self._roster.graph.holders
-        self._sharers = tuple(sorted(places[user] for user in self._boxes))
-        delivered: dict[int, list[memoryview]] = {place: [] for place in self._sharers}
-        for place in self._sharers:
-            boxes = memoryview(self._boxes.pop(self._roster.lines[place].user))
-            others = (holder for holder in holders(place) if holder != place)
-            for number, holder in enumerate(others):
-                if holder in delivered:
-                    delivered[holder].append(boxes[BOX_BYTES * number : BOX_BYTES * (number + 1)])
-        return {
-            self._roster.lines[place].user: encode(Delivery(*self._head, self._sharers, b"".join(boxes)))
-            for place, boxes in delivered.items()
-        }
+        users = [user for user, state in self._states.items() if state is ServerState.FIXED]
+        self._demand(users, "have good boxes")
+        complete = {user for group in self._grouping.complete(users) for user in group.identities}
+        self._states |= dict.fromkeys(set(users) - complete, ServerState.HELPING)
+        self._sharers = tuple(sorted(self._roster.position[user] for user in users))
+        self._next_step = self._propose
+        return dict.fromkeys(users, encode(SharersCall(*self._head, self._sharers)))
 
     def _propose(self) -> Outgoing:
         # Of an incomplete batch nobody was asked for a vector; absent are only those who did not answer.
-        gone = (ServerState.LOST, ServerState.DELIVERED)
+        gone = (ServerState.LOST, ServerState.FIXED)
         self._absent = frozenset(user for user, state in self._states.items() if state in gone)
         left = self._states.keys() - self._absent
         self._end_phase()
         self._grouping.demand(left, "uploaded")
         included = {user for group in self._grouping.complete(left) for user in group.identities}
-        places = self._roster.position
-        self._included = tuple(sorted(places[user] for user in included))
-        excluded = tuple(place for place in self._sharers if self._roster.lines[place].user not in included)
-        self._agreement = self._roster.agreement(self._sharers, self._included, excluded)
-        proposal = encode(Proposal(*self._head, self._included, excluded))
-        return dict.fromkeys(self._seed_digests, proposal)
+        self._included = tuple(sorted(self._roster.position[user] for user in included))
+        self._excluded = tuple(sorted(frozenset(self._sharers).difference(self._included)))
+        self._agreement = self._roster.agreement(self._sharers, self._included, self._excluded)
+        self._next_step = self._open
+        proposal = encode(Proposal(*self._head, self._included, self._excluded))
+        return dict.fromkeys(self._users(self._sharers), proposal)
 
     def _open(self) -> Outgoing:
         self._end_phase()
@@ -231,20 +260,38 @@ class PairwiseRound:
         chosen = sorted(self._signatures, key=places.__getitem__)[: self._roster.threshold]
         signers = tuple(places[user] for user in chosen)
         agreed = (self._signatures[user] for user in chosen)
-        silent = [place for place in self._included if place not in frozenset(signers)]
-        uploaded = (self._uploads[self._roster.lines[place].user] for place in silent)
-        opening = encode(Opening(*self._head, signers, (*agreed, *uploaded)))
-        return dict.fromkeys(self._signatures, opening)
+        silent = self._users(sorted(frozenset(self._included).difference(signers)))
+        uploaded = (self._uploads.signatures[user] for user in silent)
+        self._next_step, self._opened = self._end, True
+        return dict.fromkeys(self._signatures, encode(Opening(*self._head, signers, (*agreed, *uploaded))))
 
     def _end(self) -> Outgoing:
         self._end_phase()
+        self._next_step = None
         return {}
 
     def _end_phase(self) -> None:
         self._states = {user: SERVER_TABLE_ENDS.get(state, state) for user, state in self._states.items()}
+
+    def _demand(self, users: list[str], done: str) -> None:
+        self._demand_responders(len(users), done)
+        self._grouping.demand(users, done)
 
     def _demand_responders(self, users: int, done: str) -> None:
         if users < self._roster.threshold:
             raise TooFewUsers(
                 f"{users} of {len(self._roster.lines)} users {done}; {self._roster.threshold} are needed"
             )
+
+    def _users(self, places: Iterable[int]) -> list[str]:
+        return [self._roster.lines[place].user for place in places]
+
+    def _components(self) -> tuple[tuple[str, ...], ...]:
+        """Return the included users, apart where no mask joins them: each part has a sum of its own."""
+        users = self._users(self._included)
+        groups = np.array([self._grouping.number[user] for user in users])
+        parts = self._roster.graph.components(np.array(self._included), groups)
+        return tuple(
+            tuple(user for user, part in zip(users, parts.tolist(), strict=True) if part == number)
+            for number in range(int(parts.max(initial=-1)) + 1)
+        )

@@ -9,7 +9,11 @@ from coterie.secagg.protocols.pairwise.messages import (
     MaskedVector,
     Opening,
     Proposal,
+    Receipt,
+    Reveal,
+    RevealCall,
     RosterCall,
+    SharersCall,
     Sharing,
     Unmasking,
 )
@@ -21,6 +25,8 @@ class ParticipantState(Enum):
 
     ADVERTISED = "advertised"
     SHARED = "shared"
+    RECEIVED = "received"
+    REVEALED = "revealed"
     UPLOADED = "uploaded"
     AGREED = "agreed"
     DONE = "done"
@@ -34,6 +40,10 @@ class ServerState(Enum):
     LISTED = "listed"
     SHARED = "shared"
     DELIVERED = "delivered"
+    RECEIVED = "received"
+    ACCUSED = "accused"
+    REVEALED = "revealed"
+    FIXED = "fixed"
     HELPING = "helping"
     UPLOADED = "uploaded"
     PROPOSED = "proposed"
@@ -45,14 +55,19 @@ class ServerState(Enum):
 
 CLIENT_TABLE: dict[tuple[ParticipantState, type[Message]], ParticipantState] = {
     (ParticipantState.ADVERTISED, RosterCall): ParticipantState.SHARED,
-    (ParticipantState.SHARED, Delivery): ParticipantState.UPLOADED,
+    (ParticipantState.SHARED, Delivery): ParticipantState.RECEIVED,
+    (ParticipantState.RECEIVED, RevealCall): ParticipantState.REVEALED,
+    (ParticipantState.RECEIVED, SharersCall): ParticipantState.UPLOADED,
+    (ParticipantState.REVEALED, SharersCall): ParticipantState.UPLOADED,
     (ParticipantState.UPLOADED, Proposal): ParticipantState.AGREED,
     (ParticipantState.AGREED, Opening): ParticipantState.DONE,
 }
 SERVER_TABLE: dict[tuple[ServerState, type[Message]], ServerState] = {
     (ServerState.CALLED, Advertisement): ServerState.ADVERTISED,
     (ServerState.LISTED, Sharing): ServerState.SHARED,
-    (ServerState.DELIVERED, MaskedVector): ServerState.UPLOADED,
+    (ServerState.DELIVERED, Receipt): ServerState.RECEIVED,
+    (ServerState.ACCUSED, Reveal): ServerState.REVEALED,
+    (ServerState.FIXED, MaskedVector): ServerState.UPLOADED,
     (ServerState.PROPOSED, Agreement): ServerState.AGREED,
     (ServerState.OPENED, Unmasking): ServerState.DONE,
 }
@@ -61,11 +76,16 @@ SERVER_TABLE_ENDS: dict[ServerState, ServerState] = {
     ServerState.ADVERTISED: ServerState.LISTED,
     ServerState.LISTED: ServerState.LOST,
     ServerState.SHARED: ServerState.DELIVERED,
-    ServerState.DELIVERED: ServerState.PROPOSED,
+    ServerState.DELIVERED: ServerState.LOST,
+    ServerState.RECEIVED: ServerState.FIXED,
+    ServerState.ACCUSED: ServerState.LOST,
+    ServerState.REVEALED: ServerState.FIXED,
+    ServerState.FIXED: ServerState.PROPOSED,
     ServerState.HELPING: ServerState.PROPOSED,
     ServerState.UPLOADED: ServerState.PROPOSED,
     ServerState.PROPOSED: ServerState.LOST,
     ServerState.AGREED: ServerState.OPENED,
     ServerState.OPENED: ServerState.LOST,
 }
-"""Where users go when a phase ends; but who has shared in a batch that is incomplete only helps."""
+"""Where users go when a phase ends. But a user about whose boxes there are complaints is `accused` first, one who
+lied is lost, and a sharer of a batch that is incomplete only helps."""
