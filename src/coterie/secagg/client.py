@@ -122,7 +122,7 @@ class SealedClient:
             charter, protocol = self._check(task, record)
             chain = record.chain.advance(task.round)
             masks = seal_masks(chain, task.round, task.terms.digest, self.user)
-            record.weight = record.weight or min(weight, charter.quantiser.weight_cap)
+            record.pin_weight(weight, charter.quantiser.weight_cap)
             participant = protocol.participant(self._party(task, charter), threads)
             masks += participant.masks
             rounding = rounding_key(record.rounding_secret, task.terms)

@@ -43,6 +43,8 @@ class DeviceRecord(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What was sent of it under the charter in force: the only bytes that may be sent again."""
     weight: int
     """The user's weight, fixed by its first seal for good; 0 before that (§1)."""
+    weight_cap: int
+    """The largest weight of the charter of that first seal; no later one may have a smaller one."""
     rounding_secret: bytes
     """What rounding bits are derived from; it outlives every charter (§1)."""
     overrides: int
@@ -54,7 +56,7 @@ class DeviceRecord(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     @classmethod
     def new(cls, rounding_secret: Seed) -> "DeviceRecord":
         """Return the record of a device that was never in a batch."""
-        return cls(2, b"", b"", b"", 0, {}, b"", -1, 0, memoryview(b""), 0, rounding_secret.reveal(), 0)
+        return cls(2, b"", b"", b"", 0, {}, b"", -1, 0, memoryview(b""), 0, 0, rounding_secret.reveal(), 0)
 
     @property
     def enrolment(self) -> EnrolmentState:
@@ -76,12 +78,17 @@ class DeviceRecord(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     @property
     def past(self) -> Past:
         """What binds the charters to come."""
-        return Past(self.sealed_under, self.sealed_round, self.weight)
+        return Past(self.sealed_under, self.sealed_round, self.weight_cap)
 
     @property
     def chain(self) -> Chain:
         """The chain keys at their position."""
         return Chain(self.position, tuple((user, Seed(key)) for user, key in self.chain_keys.items()))
+
+    def pin_weight(self, weight: int, weight_cap: int) -> None:
+        """Fix the user's weight for good, at most the charter's largest, unless an earlier seal did (§1)."""
+        if not self.weight:
+            self.weight, self.weight_cap = min(weight, weight_cap), weight_cap
 
     def move_chain(self, chain: Chain) -> None:
         """Take over the chain keys of a later position."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from coterie.errors import PeerError, UsageError
@@ -46,11 +46,11 @@ class DeviceConfiguration:
     largest_cohort: int = 2**20
     largest_dimension: int = 2**26
     largest_roster: int = 2**16 - 1
-    """The most users in one round."""
+    """The most users in one round, and so in a batch."""
     largest_skip: int = LARGEST_SKIP
     """How many rounds the server may skip at once."""
     largest_first: int = 2**32
-    """The first round of a charter, at most."""
+    """The first round of a device's first charter, at most; that of a later one is bound by `largest_skip`."""
     recipe_keys: frozenset[str] = RECIPE_KEYS
     """What the training configuration may fix."""
     configuration_in_terms: bool = False
@@ -94,8 +94,12 @@ class Past:
     sealed_under: Charter | None = None
     """The charter that it sealed under last, also if it accepted others since; dropped by the owner's override."""
     sealed_round: int = -1
-    weight: int = 0
-    """The weight that its first seal fixed; 0 if it never sealed."""
+    weight_cap: int = 0
+    """The largest weight of the charter under which its own was fixed; 0 if it never sealed.
+
+    What it refuses depends on this and not on its own weight, which is data: charters with ever smaller largest
+    weights would otherwise find that out by what is refused.
+    """
 
 
 def check_charter(
@@ -139,6 +143,11 @@ def check_rules(charter: Charter, configuration: DeviceConfiguration) -> InnerPr
         raise PeerError(
             f"the charter has {len(charter.members)} members; its cohort bound is {charter.quantiser.cohort}"
         )
+    if len(charter.members) > configuration.largest_roster:
+        raise PeerError(
+            f"the charter has {len(charter.members)} members; this device takes {configuration.largest_roster} at "
+            "most in a round"
+        )
     protocol = check_protocol(charter.inner, charter.quantiser, charter.parameters, configuration)
     check_recipe(charter.recipe, configuration)
     return protocol
@@ -176,12 +185,22 @@ def check_recipe(recipe: bytes, configuration: DeviceConfiguration) -> None:
         settings = read_recipe(recipe)
     except UsageError as error:
         raise PeerError(f"the server's training configuration cannot be used: {error}") from None
-    unknown = settings.keys() - configuration.recipe_keys
+    unknown = set(_keys(settings)) - configuration.recipe_keys
     if unknown:
         raise PeerError(
             f"the server's training configuration sets {min(unknown)!r}; this device takes "
             f"{', '.join(sorted(configuration.recipe_keys))}"
         )
+
+
+def _keys(value: object) -> Iterator[str]:
+    """Yield the keys of all objects in a JSON value: what one setting holds could be settings by user, too."""
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for held in value:
+            yield from _keys(held)
 
 
 def check_terms(terms: Terms, least_included: int, cohort: int, configuration: DeviceConfiguration) -> None:
@@ -217,9 +236,10 @@ def check_signatures(charter: Charter, signatures: Mapping[str, bytes]) -> None:
     strangers = signatures.keys() - charter.identities.keys()
     if strangers:
         raise PeerError(f"the charter is signed by {min(strangers)!r}, who is not a member")
+    missing = charter.identities.keys() - signatures.keys()
+    if missing:
+        raise PeerError(f"the charter is not signed by {min(missing)!r}")
     for member in charter.members:
-        if member.user not in signatures:
-            raise PeerError(f"the charter is not signed by {member.user!r}")
         verify_signature(member.identity, signatures[member.user], "charter", charter.encode(), who=member.user)
 
 
@@ -242,21 +262,20 @@ def _check_own(charter: Charter, user: str, identity: bytes, seal: bytes, sealed
 
 
 def _check_start(charter: Charter, configuration: DeviceConfiguration, past: Past) -> None:
-    """Refuse a first round that lies in the past or too far ahead, and a largest weight below the fixed one."""
+    """Refuse a first round that lies in the past or too far ahead, and a smaller largest weight than before."""
     if charter.first <= past.sealed_round:
         raise PeerError(
             f"the charter begins with round {charter.first}; this device has sealed round {past.sealed_round} "
             "already"
         )
-    most = configuration.largest_first
-    if past.sealed_round >= 0:
-        most = min(most, past.sealed_round + configuration.largest_skip)
+    sealed = past.sealed_round
+    most = configuration.largest_first if sealed < 0 else sealed + configuration.largest_skip
     if charter.first > most:
         raise PeerError(f"the charter begins with round {charter.first}; this device takes {most} at most")
-    if past.weight > charter.quantiser.weight_cap:
+    if charter.quantiser.weight_cap < past.weight_cap:
         raise PeerError(
-            f"the charter's largest weight is {charter.quantiser.weight_cap}, too small for this device, whose "
-            "weight is fixed for good"
+            f"the charter's largest weight is {charter.quantiser.weight_cap}; this device's weight was fixed for "
+            f"good under one of {past.weight_cap}"
         )
 
 
