@@ -170,7 +170,7 @@ def test_a_sweep_of_the_clip_is_refused():
     heavy = {user: WEIGHTS[user] * UPDATES[user][0] for user in WEIGHTS}
     sizes = sorted((abs(UPDATES[user][0]), user) for user in WEIGHTS)
     (second, _), (largest, owner) = sizes[-2:]
-    clips = (second + 0.4 * (largest - second), second + 0.6 * (largest - second))
+    clips = (float(0.6 * second + 0.4 * largest), float(0.4 * second + 0.6 * largest))
     low, high = (permissive(replace(QUANTISER, clip=clip)).values[0] for clip in clips)
     slope = (high - low) / (clips[1] - clips[0])  # the owner's weight, and the sign of its value
     assert abs(slope) == pytest.approx(WEIGHTS[owner], rel=1e-3)

@@ -46,7 +46,9 @@ class DeviceConfiguration:
     largest_cohort: int = 2**20
     largest_dimension: int = 2**26
     largest_roster: int = 2**16 - 1
-    """The most users in one round, and so in a batch."""
+    """The most users in one round."""
+    largest_batch: int = 1024
+    """The most members of a charter: all sign all of it, so what verifying costs grows with their square."""
     largest_skip: int = LARGEST_SKIP
     """How many rounds the server may skip at once."""
     largest_first: int = 2**32
@@ -82,8 +84,8 @@ class DeviceConfiguration:
 
 
 _LIMITS = (
-    "least_privacy", "largest_weight_cap", "largest_cohort", "largest_dimension", "largest_roster", "largest_skip",
-    "largest_first",
+    "least_privacy", "largest_weight_cap", "largest_cohort", "largest_dimension", "largest_roster",
+    "largest_batch", "largest_skip", "largest_first",
 )  # fmt: skip
 
 
@@ -123,6 +125,11 @@ def check_charter(
     _check_start(charter, configuration, past)
     if past.sealed_under is not None:
         _check_succession(charter, past.sealed_under)
+    elif charter.quantiser.weight_cap < past.weight_cap:
+        raise PeerError(
+            f"the charter's largest weight is {charter.quantiser.weight_cap}; this device's weight was fixed for "
+            f"good under one of {past.weight_cap}"
+        )
     _check_groups(charter)
     _check_keys(charter)
 
@@ -143,10 +150,10 @@ def check_rules(charter: Charter, configuration: DeviceConfiguration) -> InnerPr
         raise PeerError(
             f"the charter has {len(charter.members)} members; its cohort bound is {charter.quantiser.cohort}"
         )
-    if len(charter.members) > configuration.largest_roster:
+    if len(charter.members) > configuration.largest_batch:
         raise PeerError(
-            f"the charter has {len(charter.members)} members; this device takes {configuration.largest_roster} at "
-            "most in a round"
+            f"the charter has {len(charter.members)} members; this device takes {configuration.largest_batch} at "
+            "most"
         )
     protocol = check_protocol(charter.inner, charter.quantiser, charter.parameters, configuration)
     check_recipe(charter.recipe, configuration)
@@ -262,7 +269,7 @@ def _check_own(charter: Charter, user: str, identity: bytes, seal: bytes, sealed
 
 
 def _check_start(charter: Charter, configuration: DeviceConfiguration, past: Past) -> None:
-    """Refuse a first round that lies in the past or too far ahead, and a smaller largest weight than before."""
+    """Refuse a first round that lies in the past or too far ahead."""
     if charter.first <= past.sealed_round:
         raise PeerError(
             f"the charter begins with round {charter.first}; this device has sealed round {past.sealed_round} "
@@ -272,11 +279,6 @@ def _check_start(charter: Charter, configuration: DeviceConfiguration, past: Pas
     most = configuration.largest_first if sealed < 0 else sealed + configuration.largest_skip
     if charter.first > most:
         raise PeerError(f"the charter begins with round {charter.first}; this device takes {most} at most")
-    if charter.quantiser.weight_cap < past.weight_cap:
-        raise PeerError(
-            f"the charter's largest weight is {charter.quantiser.weight_cap}; this device's weight was fixed for "
-            f"good under one of {past.weight_cap}"
-        )
 
 
 def _check_keys(charter: Charter) -> None:
