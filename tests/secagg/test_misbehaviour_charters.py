@@ -1,15 +1,28 @@
 """Charters that break a rule are neither signed nor accepted, and change nothing on the device (§2)."""
 
 import dataclasses
+import re
 
 import msgspec
 import numpy as np
 import pytest
 
 from coterie.errors import PeerError
-from coterie.secagg import BatchFounder, IdentityKey, OpenRound, SealKey, found_batch, run_round, simulated_client
-from coterie.secagg.wire.messages import Draft, Founding, Invitation, decode_from_client, encode
-from support.secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
+from coterie.secagg import (
+    PRIME_31,
+    BatchFounder,
+    IdentityKey,
+    Parameters,
+    SealKey,
+    found_batch,
+    run_round,
+    sealed_round,
+    simulated_client,
+)
+from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.wire.framing import encode
+from coterie.secagg.wire.messages import Draft, Founding, Invitation
+from support.secagg.batches import DIMENSION, Batches, configuration, quantiser, rules, terms
 from support.secagg.servers import Enrolling, call, changed, raw_charter, refused
 
 PRIME = 2**255 - 19
@@ -49,11 +62,46 @@ def test_an_inner_protocol_that_is_not_permitted_is_refused(inner):
     enrolling.refuses(enrolling.charter(inner=inner), f"inner protocol '{inner}'; this device permits")
 
 
-@pytest.mark.parametrize(("inner", "modulus"), [("open", 2**31 - 1), ("open", 7), ("lightsecagg", 2**32)])
-def test_a_modulus_of_another_inner_protocol_is_refused(inner, modulus):
-    """The inner protocol fixes q; any other one is refused."""
-    enrolling = Enrolling(inner={"open", "lightsecagg"})
-    enrolling.refuses(enrolling.charter(inner=inner, modulus=modulus), f"q = {modulus}; '{inner}' needs")
+@pytest.mark.parametrize("inner", ["open", "secagg", "secagg+"])
+def test_a_modulus_of_another_inner_protocol_is_refused(inner):
+    """The inner protocol says which q it can add modulo; any other one is refused."""
+    enrolling = Enrolling()
+    prime = enrolling.charter(inner=inner, quantiser=quantiser(ring=PRIME_31))
+    enrolling.refuses(prime, f"modulus 2147483647; '{re.escape(inner)}' needs 65536 or 4294967296")
+    for modulus in (0, 1, 7, 2**16 - 1, 2**31, 2**64 - 1):
+        enrolling.refuses(raw_charter(enrolling.charter(inner=inner), modulus=modulus), f"modulus is {modulus};")
+
+
+def test_a_share_of_colluders_below_the_devices_is_refused():
+    """A charter that stands fewer colluders than the device wants is refused; one that stands more is not."""
+    enrolling = Enrolling(least_colluders=200)
+    enrolling.refuses(
+        enrolling.charter(parameters=Parameters(199, 300)), "γ = 0.199; this device wants 0.2 or more"
+    )
+    enrolling.found(enrolling.charter(parameters=Parameters(201, 300)))
+
+
+@pytest.mark.parametrize(
+    ("colluders", "losses"), [(200, 400), (1000, 0), (0, 500), (2**64 - 1, 0), (0, 2**64 - 1)]
+)
+def test_parameters_that_leave_no_sum_are_refused(colluders, losses):
+    """γ + 2δ ≥ 1 is refused: with so many colluding and lost nobody could be left to open a sum."""
+    enrolling = Enrolling()
+    encoded = raw_charter(enrolling.charter(), colluders=colluders, losses=losses)
+    enrolling.refuses(encoded, r"γ \+ 2δ must stay below 1")
+
+
+def test_a_first_round_too_far_ahead_is_refused():
+    """A charter that begins far ahead is refused: after one seal no round before it could ever be sealed."""
+    enrolling = Enrolling(largest_first=100, largest_skip=10)
+    for first in (101, 2**63 - 1, 2**64 - 1):
+        enrolling.refuses(
+            enrolling.charter(first=first), f"begins with round {first}; this device takes 100 at most"
+        )
+    enrolling.seal(enrolling.found(enrolling.charter(first=100)), round_=104)
+    enrolling.enrol()
+    enrolling.refuses(enrolling.charter(first=115), "begins with round 115; this device takes 114 at most")
+    enrolling.found(enrolling.charter(first=114))
 
 
 # --- signatures --------------------------------------------------------------------------------------------
@@ -96,7 +144,7 @@ def test_a_signature_of_another_charter_is_refused():
     """What members signed for one draft founds no other, not even one that the device signed too."""
     enrolling = Enrolling()
     charter, other = enrolling.charter(), enrolling.charter(privacy=3)
-    signatures, others = enrolling.sign(charter), enrolling.sign(other)
+    others, signatures = enrolling.sign(other), enrolling.sign(charter)
     swapped = {**signatures, "fake-0": others["fake-0"]}
     enrolling.refuses_founding(charter.encode(), swapped, "signature of 'fake-0' .* made for something else")
     enrolling.refuses_founding(charter.encode(), others, "made for something else")
@@ -126,7 +174,7 @@ def test_two_members_with_one_key_are_refused(owner, kind):
 
 
 def test_a_member_that_verify_member_refuses_is_refused():
-    """A member for whom the device's own check does not answer True is refused, before signing and after."""
+    """A member for whom the device's own check does not answer True is refused; each is looked up once."""
     known, asked = {"me", "fake-1"}, []
 
     def verify(user, identity):
@@ -137,10 +185,20 @@ def test_a_member_that_verify_member_refuses_is_refused():
     charter = enrolling.charter()
     refused(enrolling.client, encode(Draft(charter.encode())), "verify_member refused 'fake-0'")
     known |= {"fake-0", "fake-2"}
-    signatures = enrolling.sign(charter)
-    assert set(asked) == {(member.user, member.identity) for member in charter.members}
-    known.remove("fake-2")  # found out in the meantime
-    enrolling.refuses_founding(charter.encode(), signatures, "verify_member refused 'fake-2'")
+    asked.clear()
+    enrolling.found(charter)
+    assert sorted(asked) == sorted((member.user, member.identity) for member in charter.members)
+
+
+def test_a_draft_that_breaks_a_rule_looks_nobody_up():
+    """What a draft's bytes show to be wrong is refused before anybody is asked who the members are."""
+    asked = []
+    enrolling = Enrolling(verify_member=lambda user, _: asked.append(user) is None)
+    weak = changed(enrolling.charter(), "fake-1", seal=key_bytes(0))
+    for draft in (enrolling.charter(privacy=5), enrolling.charter(scope="photos"), weak):
+        with pytest.raises(PeerError):
+            enrolling.client.receive(encode(Draft(draft.encode())))
+    assert asked == []
 
 
 @pytest.mark.parametrize("number", [0, 1, PRIME - 1])
@@ -195,14 +253,14 @@ def test_the_seal_key_of_an_earlier_invitation_is_refused():
 def test_a_substituted_seal_key_finds_no_signature():
     """A server that gives ana another seal key for bob lacks bob's signature, which is over his own key."""
     clients = {user: simulated_client(user, configuration()) for user in ("ana", "bob")}
-    founder = BatchFounder(SCOPE, 2, clients, inner="open")
+    founder = BatchFounder(rules(), clients)
     for user, invitation in founder.invitations().items():
         drafts = founder.receive(user, clients[user].receive(invitation))
     honest = founder._drafted  # noqa: SLF001 - this server looks where it likes
     crafted = changed(honest, "bob", seal=SealKey.generate().public)
     signatures = {
-        "ana": decode_from_client(clients["ana"].receive(encode(Draft(crafted.encode()))))[0].signature,
-        "bob": decode_from_client(clients["bob"].receive(drafts["bob"]))[0].signature,
+        "ana": messages_from_client.decode(clients["ana"].receive(encode(Draft(crafted.encode()))))[0].signature,
+        "bob": messages_from_client.decode(clients["bob"].receive(drafts["bob"]))[0].signature,
     }
     refused(clients["bob"], encode(Draft(crafted.encode())), "'bob', this device's user, with another seal key")
     founding = encode(Founding(crafted.encode(), signatures))
@@ -232,10 +290,20 @@ def test_a_charter_that_splits_a_batch_is_refused():
 def test_honest_devices_refuse_to_be_split():
     """Of two batches that have sealed, no two halves can be made into one."""
     batches = Batches(2, 4)
-    run_round(OpenRound(batches.charters, 0, terms()), batches.clients, batches.train)
+    run_round(sealed_round(batches.charters, 0, terms()), batches.clients, batches.train)
     halves = [batches.clients[f"user-{b}-{i}"] for b in range(2) for i in range(2)]
     with pytest.raises(PeerError, match="lacks 'user-0-2'"):
-        found_batch(SCOPE, 4, halves, inner="open")
+        found_batch(rules(privacy=4), halves, first=1)
+
+
+def test_an_older_draft_is_not_founded():
+    """Of several drafts that a device signed only the last can be founded."""
+    enrolling = Enrolling()
+    older, last = enrolling.charter(privacy=3), enrolling.charter()
+    signatures = enrolling.sign(older)
+    signed_last = enrolling.sign(last)
+    enrolling.refuses_founding(older.encode(), signatures, f"signed {last.digest.hex()} last")
+    enrolling.client.receive(encode(Founding(last.encode(), signed_last)))
 
 
 def test_an_unused_charter_does_not_undo_the_one_before():
@@ -325,18 +393,18 @@ def test_a_charter_never_sealed_under_may_be_replaced():
     """Before anything was sealed, users may be regrouped freely."""
     batches = Batches(2, 3)
     regrouped = [batches.clients[name] for name in ("user-0-0", "user-0-1", "user-1-0", "user-1-1")]
-    assert len(found_batch(SCOPE, 4, regrouped, inner="open").members) == 4
+    assert len(found_batch(rules(privacy=4), regrouped).members) == 4
 
 
 def test_whole_batches_may_merge_and_grow_by_whole_groups():
     """Two batches that have sealed become one, together with T newcomers, and its rounds give the right sum."""
     batches = Batches(2, 3)
-    run_round(OpenRound(batches.charters, 0, terms()), batches.clients, batches.train)
+    run_round(sealed_round(batches.charters, 0, terms()), batches.clients, batches.train)
     newcomers = {f"new-{i}": simulated_client(f"new-{i}", configuration()) for i in range(3)}
     clients = {**batches.clients, **newcomers}
-    charter = found_batch(SCOPE, 3, clients.values(), inner="open", first=1)
+    charter = found_batch(rules(privacy=3), clients.values(), first=1)
     update = np.full(DIMENSION, 0.25, dtype=np.float32)
-    result = run_round(OpenRound([charter], 1, terms()), clients, lambda _user, _task: update)
+    result = run_round(sealed_round([charter], 1, terms()), clients, lambda _user, _task: update)
     assert result.sum.values == pytest.approx(np.full(DIMENSION, 0.25 * 9), abs=1e-4)
     old = call(batches.charters[0], round_=1)
     refused(clients["user-0-0"], old, f"round of charter {batches.charters[0].digest.hex()}")
@@ -348,7 +416,7 @@ def test_whole_batches_may_merge_and_grow_by_whole_groups():
 def test_the_founder_refuses_what_is_not_the_members_answer():
     """The server takes each answer once, in order, from the member it names, with its own signature."""
     clients = {user: simulated_client(user, configuration()) for user in ("ana", "bob")}
-    founder = BatchFounder(SCOPE, 2, clients, inner="open")
+    founder = BatchFounder(rules(), clients)
     enrolments = {user: clients[user].receive(data) for user, data in founder.invitations().items()}
     for user, answer, reason in (
         ("eve", enrolments["ana"], "'eve', who is not to be in this batch"),
@@ -356,7 +424,7 @@ def test_the_founder_refuses_what_is_not_the_members_answer():
     ):
         with pytest.raises(PeerError, match=reason):
             founder.receive(user, answer)
-    enrolment, _ = decode_from_client(enrolments["ana"])
+    enrolment, _ = messages_from_client.decode(enrolments["ana"])
     for changes, reason in (
         ({"seal": key_bytes(0)}, "seal key of 'ana' has low order"),
         ({"identity": key_bytes(1)}, "identity key of 'ana' has small order"),
@@ -368,7 +436,7 @@ def test_the_founder_refuses_what_is_not_the_members_answer():
     with pytest.raises(PeerError, match="Enrolment came from ana out of order: in the state 'enrolled'"):
         founder.receive("ana", enrolments["ana"])
     drafts = founder.receive("bob", enrolments["bob"])
-    signed, _ = decode_from_client(clients["ana"].receive(drafts["ana"]))
+    signed, _ = messages_from_client.decode(clients["ana"].receive(drafts["ana"]))
     for changes, reason in (
         ({"signature": bytes(64)}, "signature of 'ana' .* forged"),
         ({"charter": bytes(32)}, "ana speaks of another charter"),
