@@ -10,15 +10,17 @@ from coterie.errors import PeerError
 from coterie.secagg import (
     IdentityKey,
     Membership,
-    OpenRound,
     SealedClient,
     TrustServerForIdentities,
     found_batch,
+    sealed_round,
     simulated_client,
 )
 from coterie.secagg.crypto.encoding import enc
-from coterie.secagg.wire.messages import LARGEST_ROSTER, Draft, Enrolment, Invitation, decode_from_client, encode
-from support.secagg.batches import DIMENSION, SCOPE, configuration, terms
+from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.wire.framing import encode
+from coterie.secagg.wire.messages import Draft, Enrolment, Invitation
+from support.secagg.batches import DIMENSION, SCOPE, configuration, quantiser, rules, terms
 from support.secagg.mutations import HEADER, parts, with_body
 from support.secagg.servers import UPDATE, Enrolling, call, packed, raw_charter, refused
 from support.secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
@@ -75,10 +77,10 @@ def test_an_oversized_message_is_refused(life):
     assert SealedClient(device, largest_message=len(good)).receive(good)
     refuses(life.devices[0], bytes(2**28 + 1), "at most 268435456 are read")
     refuses(life.founders[0], bytes(4097), "at most 4096 are read")
-    vector = 4 * (DIMENSION + 3)
+    vector = quantiser().vector_bytes(DIMENSION)
     refuses(life.rounds[1], bytes(vector + 4097), f"at most {vector + 4096} are read")
     with pytest.raises(PeerError, match="at most 1073741824 are read"):
-        decode_from_client(bytes(2**30 + 1))
+        messages_from_client.decode(bytes(2**30 + 1))
 
 
 def test_a_truncated_message_is_refused(life):
@@ -116,8 +118,8 @@ def test_hidden_bytes_are_refused(life):
 def test_another_version_is_refused(life):
     """A message of any other version is refused, and so is what does not begin like a message."""
     for stage, data in receivers(life):
-        for version in {*range(256)} - {1}:
-            refuses(stage, data[:3] + bytes([version]) + data[4:], f"version {version} .* this is version 1")
+        for version in {*range(256)} - {2}:
+            refuses(stage, data[:3] + bytes([version]) + data[4:], f"version {version} .* this is version 2")
         for magic in (b"CoT", b"\0\0\0", b"GET"):
             refuses(stage, magic + data[3:], "is no message")
 
@@ -188,19 +190,19 @@ def test_a_charter_that_is_not_canonical_is_refused():
     enrolling = Enrolling()
     charter = enrolling.charter()
     good, members = charter.encode(), charter.members
-    head = ("coterie/sealed", 1, charter.scope, charter.privacy, charter.modulus, charter.inner, charter.first)
-    lines = [enc(member.user, member.identity, member.seal, member.predecessor) for member in members]
-    assert enc(*head, len(lines), *lines) == good == raw_charter(charter, members)
+    line = enc(members[0].user, members[0].identity, members[0].seal, members[0].predecessor)
+    assert raw_charter(charter) == good
     for encoded, reason in (
         (raw_charter(charter, members[::-1]), "not sorted"),
         (good + b"\0", "1 bytes follow"),
-        (good + enc(lines[0]), "bytes follow"),
-        (enc(*head, len(lines) - 1, *lines), "bytes follow"),
-        (enc(*head, len(lines) + 1, *lines), "cut off"),
-        (enc(*head, 2**64 - 1, *lines), "at most 10000"),
-        (enc(*head, len(lines), *lines[:-1], lines[-1] + b"\0"), "bytes follow"),
-        (enc("coterie/unsealed", *head[1:], len(lines), *lines), "protocol 'coterie/unsealed'"),
-        (enc(head[0], 2, *head[2:], len(lines), *lines), "version 2"),
+        (good + enc(line), "bytes follow"),
+        (raw_charter(charter, count=len(members) - 1), "bytes follow"),
+        (raw_charter(charter, count=len(members) + 1), "cut off"),
+        (raw_charter(charter, count=2**64 - 1), "at most 10000"),
+        (raw_charter(charter, protocol="coterie/unsealed"), "protocol 'coterie/unsealed'"),
+        (raw_charter(charter, version=1), "version 1; this is version 2"),
+        (raw_charter(charter, clip=bytes(7)), "7 bytes"),
+        (raw_charter(charter, recipe=bytes(2**16 + 1)), "65537 bytes; at most 65536"),
         (b"", "cut off"),
     ):
         enrolling.refuses(encoded, reason)
@@ -252,8 +254,8 @@ def test_a_refusal_changes_nothing(life, tmp_path):
     with DeviceFile.create(path, identity.to_bytes()) as store:
         ana = Harassed(Membership("ana", identity, configuration(), TrustServerForIdentities(), store))
         clients = {"ana": ana, **{user: simulated_client(user, configuration()) for user in ("bob", "cas")}}
-        charter = found_batch(SCOPE, 3, clients.values(), inner="open")
-        server = OpenRound([charter], 0, terms())
+        charter = found_batch(rules(privacy=3), clients.values())
+        server = sealed_round([charter], 0, terms())
         for user, client in clients.items():
             server.receive(user, client.seal(client.receive(call(charter)), UPDATE))
     assert server.finish().sum.values == pytest.approx([0.75] * DIMENSION, abs=1e-6)

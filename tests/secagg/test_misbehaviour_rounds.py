@@ -11,16 +11,20 @@ from coterie.errors import PeerError, UsageError
 from coterie.secagg import (
     IdentityKey,
     Membership,
-    OpenRound,
     SealedClient,
     Task,
     TrustServerForIdentities,
     found_batch,
+    sealed_round,
     simulated_client,
+    write_recipe,
 )
-from coterie.secagg.crypto.ring import EXTRA_WORDS, RING_32
-from coterie.secagg.wire.messages import Invitation, SealedVector, decode_from_client, encode
-from support.secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
+from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.server import unsealed_call
+from coterie.secagg.wire.framing import encode
+from coterie.secagg.wire.messages import Invitation
+from support.secagg.batches import DIMENSION, SCOPE, Batches, configuration, quantiser, rules, terms
+from support.secagg.mutations import with_body
 from support.secagg.servers import UPDATE, Enrolling, call, packed, refused, state
 
 
@@ -47,25 +51,21 @@ def client(batches):
 
 def test_a_request_without_a_seal_is_refused(charter, client):
     """A call without a seal is refused; no other tag is a call, and a sealed one's fields hold no such wish."""
+    refused(client, encode(unsealed_call(rules(inner="secagg"), 0, terms())), "UnsealedCall .* out of order")
     fields = msgspec.msgpack.decode(call(charter)[16:])[1:]
 
-    def with_body(*body):
-        body = msgspec.msgpack.encode(body)
-        return b"COT\x01" + len(body).to_bytes(4, "little") + bytes(8) + body
+    def wish(*body):
+        return with_body(msgspec.msgpack.encode(body))
 
-    known = {1, 3, 5, 7, 9, 11, 13, 15, 17}
-    for tag in set(range(-40, 300)) - known:
-        refused(client, with_body(tag, *fields), "malformed message")
-    unsealed = [*fields[:1], "secagg", *fields[2:]]
-    refused(client, with_body(9, *unsealed), "UnsealedCall came from the server out of order")
-    for wish in (False, "open", {"sealed": False}):
-        refused(client, with_body(7, *fields, wish), "malformed message")
-    task = client.receive(with_body(7, *fields))
-    _, tail = decode_from_client(client.seal(task, UPDATE))
+    for tag in {*range(-40, 300)} - {7}:
+        refused(client, wish(tag, *fields), "malformed message|out of order")
+    for more in (False, "open", {"sealed": False}):
+        refused(client, wish(7, *fields, more), "malformed message")
+    task = client.receive(wish(7, *fields))
+    _, tail = messages_from_client.decode(client.seal(task, UPDATE))
     words = np.frombuffer(tail, dtype="<u4")
-    levels = terms().quantisation(RING_32).levels
-    assert (words >= levels).any()  # an unsealed vector has levels and ones only
-    assert words[-EXTRA_WORDS:].tolist() != [1, 1, 1]
+    assert (words >= quantiser().levels).any()  # an unsealed vector has levels and ones only
+    assert words[-quantiser().extra_words :].tolist() != [1, 1, 1]
 
 
 def test_a_replayed_round_is_refused(charter, client):
@@ -79,6 +79,29 @@ def test_a_replayed_round_is_refused(charter, client):
         client.seal(task, UPDATE)
     assert client.sealed_again(SCOPE, 5) == sent
     assert state(client) == before
+
+
+def test_a_round_is_not_replayed_after_a_restart(charter, client):
+    """A device that was started anew remembers what it sealed; an open call it has forgotten."""
+    task = client.receive(call(charter, round_=5))
+    restarted = SealedClient(client.membership)
+    with pytest.raises(UsageError, match="not the one that was asked for last"):
+        restarted.seal(task, UPDATE)
+    sent = client.seal(task, UPDATE)
+    for round_ in (0, 5):
+        refused(restarted, call(charter, round_=round_), f"round {round_}; this device is past it, at 6")
+    assert restarted.sealed_again(SCOPE, 5) == sent
+
+
+def test_nothing_of_an_old_charter_is_sent_again(batches, charter, client):
+    """Once a later charter is accepted, the last message under the one before it is gone."""
+    for member in charter.members:
+        device = batches.clients[member.user]
+        device.seal(device.receive(call(charter)), UPDATE)
+    found_batch(rules(privacy=3), [batches.clients[member.user] for member in charter.members], first=1)
+    with pytest.raises(UsageError, match="round 0 of scope 'keyboard' is not the last"):
+        client.sealed_again(SCOPE, 0)
+    refused(client, call(charter, round_=1), f"charter {charter.digest.hex()}")
 
 
 def test_a_lower_round_is_refused(charter, client):
@@ -104,9 +127,9 @@ def test_a_call_of_another_scope_is_refused(charter, client):
     refused(client, call(charter, changes={"scope": "photos"}), "'photos'; this device serves keyboard")
     both = simulated_client("both", configuration(scopes={SCOPE, "photos"}))
     others = [simulated_client("other", configuration(scopes={SCOPE, "photos"}))]
-    keyboard = found_batch(SCOPE, 2, [both, *others], inner="open")
+    keyboard = found_batch(rules(), [both, *others])
     refused(both, call(keyboard, changes={"scope": "photos"}), "out of order: in the state 'outside'")
-    photos = found_batch("photos", 2, [both, *others], inner="open")
+    photos = found_batch(rules(scope="photos"), [both, *others])
     refused(both, call(keyboard, changes={"scope": "photos"}), f"this device is under {photos.digest.hex()}")
 
 
@@ -114,7 +137,7 @@ def test_a_call_of_another_charter_is_refused(batches, charter, client):
     """Another batch's charter, an unknown one and one that was replaced are refused."""
     refused(client, call(batches.charters[1]), f"charter {batches.charters[1].digest.hex()}")
     refused(client, call(charter, changes={"charter": bytes(32)}), f"this device is under {charter.digest.hex()}")
-    found_batch(SCOPE, 3, [batches.clients[member.user] for member in charter.members], inner="open")
+    found_batch(rules(privacy=3), [batches.clients[member.user] for member in charter.members])
     refused(client, call(charter), f"charter {charter.digest.hex()}")
 
 
@@ -150,8 +173,9 @@ def test_two_calls_for_one_round_give_one_vector(charter, client):
     with pytest.raises(UsageError, match="not the one that was asked for last"):
         client.seal(first, UPDATE)
     assert state(client) == before
-    message, _ = decode_from_client(client.seal(second, UPDATE))
-    assert message.terms == terms(model=b"another").digest
+    server = sealed_round([charter], 0, terms(model=b"another"))
+    server.receive(client.user, client.seal(second, UPDATE))
+    assert client.user not in server.waiting
     refused(client, call(charter), "past it")
     for task in (first, second):
         with pytest.raises(UsageError, match="not the one that was asked for last"):
@@ -161,7 +185,7 @@ def test_two_calls_for_one_round_give_one_vector(charter, client):
 def test_a_call_of_a_charter_that_was_replaced_is_not_sealed(batches, charter, client):
     """A task that is open while the device accepts another charter gives no vector under either."""
     task = client.receive(call(charter))
-    found_batch(SCOPE, 3, [batches.clients[member.user] for member in charter.members], inner="open")
+    found_batch(rules(privacy=3), [batches.clients[member.user] for member in charter.members])
     before = dict(client.membership.store.records)
     with pytest.raises((PeerError, UsageError)):
         client.seal(task, UPDATE)
@@ -171,13 +195,13 @@ def test_a_call_of_a_charter_that_was_replaced_is_not_sealed(batches, charter, c
 @pytest.fixture
 def server(charter):
     """The server in the first batch's round 0."""
-    return OpenRound([charter], 0, terms())
+    return sealed_round([charter], 0, terms())
 
 
 def sealed(batches, charter, user="user-0-0", **changes):
     """A user's sealed message of round 0, with changes to its head."""
     client = batches.clients[user]
-    message, tail = decode_from_client(client.seal(client.receive(call(charter)), batches.updates[user]))
+    message, tail = messages_from_client.decode(client.seal(client.receive(call(charter)), batches.updates[user]))
     return packed(msgspec.structs.replace(message, **changes), bytes(tail))
 
 
@@ -195,15 +219,14 @@ def complete(server, batches, charter, given=()):
     [
         ({"scope": "photos"}, "another scope: 'photos'"),
         ({"charter": bytes(32)}, "another charter"),
-        ({"round": 1}, "another round: 1, not 0"),
+        ({"context": bytes(32)}, "another round"),
         ({"user": "user-0-1"}, "another user: 'user-0-1'"),
-        ({"terms": terms(model=b"another").digest}, "another terms"),
     ],
 )
 def test_a_vector_of_something_else_is_refused(batches, charter, server, changes, reason):
-    """The server takes a vector only for its own scope, charter, round, user and terms."""
+    """The server takes a vector only for its own scope, charter and user, and of this round's context."""
     good = sealed(batches, charter)
-    message, tail = decode_from_client(good)
+    message, tail = messages_from_client.decode(good)
     with pytest.raises(PeerError, match=f"user-0-0 sealed for {reason}"):
         server.receive("user-0-0", packed(msgspec.structs.replace(message, **changes), bytes(tail)))
     assert "user-0-0" in server.waiting
@@ -237,7 +260,7 @@ def refuses_to_go_on(client, task, charter, reason="damaged"):
         lambda: client.seal(task, UPDATE),
         lambda: client.receive(call(charter, round_=1)),
         lambda: client.sealed_again(SCOPE, 0),
-        lambda: found_batch(SCOPE, 2, [client, simulated_client("new", configuration())], inner="open"),
+        lambda: found_batch(rules(), [client, simulated_client("new", configuration())]),
     ):
         with pytest.raises(UsageError, match=reason):
             step()
@@ -299,7 +322,7 @@ def test_a_damaged_device_file_seals_nothing(tmp_path):
     path, identity = tmp_path / "ana.device", IdentityKey.generate()
     with DeviceFile.create(path, identity.to_bytes()) as store:
         ana = SealedClient(Membership("ana", identity, configuration(), TrustServerForIdentities(), store))
-        charter = found_batch(SCOPE, 2, [ana, simulated_client("bob", configuration())], inner="open")
+        charter = found_batch(rules(), [ana, simulated_client("bob", configuration())])
         task = ana.receive(call(charter))
         good = path.read_bytes()
         start = good.index(charter.encode())
@@ -316,45 +339,60 @@ def test_a_damaged_device_file_seals_nothing(tmp_path):
 # --- terms -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("other", [{"round_": 1}, {"model": b"another"}, {"step": 1, "round_": 1}])
+def test_a_vector_of_another_round_or_model_is_refused(batches, charter, server, other):
+    """The context is over round and terms: what was sealed for others is refused, and the round goes on."""
+    client = batches.clients["user-0-0"]
+    strayed = client.seal(client.receive(call(charter, **other)), UPDATE)
+    with pytest.raises(PeerError, match="user-0-0 sealed for another round"):
+        server.receive("user-0-0", strayed)
+    assert "user-0-0" in server.waiting
+    assert server.exposure().learned == ()
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"dimension": 101}, "dimension 101; this device takes 1 to 100"),
-        ({"dimension": 2**63 - 1}, "dimension 9223372036854775807"),
-        ({"clip": 1e-7}, "clip 1e-07"),
-        ({"clip": 1e7}, "clip 10000000.0"),
-        ({"weight_cap": 2**16 + 1}, "weight cap 65537"),
-        ({"cohort": 2**20 + 1}, "cohort 1048577"),
+        ({"dimension": 101}, "dimension to 101; this device takes 1 to 100"),
+        ({"dimension": 2**63 - 1}, "dimension to 9223372036854775807"),
+        ({"min_included": 61}, "included users to 61; this device takes 1 to 60"),
+        ({"min_included": 2**63 - 1}, "included users to 9223372036854775807"),
+        ({"step": 1}, "step 1 in round 0"),
     ],
 )
 def test_terms_out_of_bounds_are_refused(changes, reason):
-    """Dimension, clip, weight cap and cohort must lie within what the device's configuration allows."""
+    """Dimension, step and least number of included users lie within the device's bounds and the charter's."""
     enrolling = Enrolling(largest_dimension=100)
     charter = enrolling.found(enrolling.charter())
     refused(enrolling.client, call(charter, changes=changes), reason)
-    assert isinstance(enrolling.client.receive(call(charter, changes={"dimension": 100})), Task)
+    fitting = {"dimension": 100, "min_included": 60}
+    assert isinstance(enrolling.client.receive(call(charter, changes=fitting)), Task)
 
 
-@pytest.mark.parametrize("clip", [0.0, -0.0, -1.0, 5e-324, float("inf"), float("-inf"), float("nan")])
-def test_a_clip_that_is_no_positive_number_is_refused(charter, client, clip):
-    """Zero, negative, infinite and missing clips are refused."""
-    refused(client, call(charter, changes={"clip": clip}), f"clip (is )?{clip}")
+@pytest.mark.parametrize("recipe", [{}, {"learning_rate": 0.1}])
+def test_a_configuration_that_is_not_the_recipe_is_refused(recipe):
+    """The training configuration is the charter's; with a round comes none, not even the same."""
+    enrolling = Enrolling()
+    charter = enrolling.found(enrolling.charter(recipe=write_recipe(recipe)))
+    for configuration_ in ({}, {"learning_rate": 0.1}, {"learning_rate": 0.2}):
+        changes = {"configuration": write_recipe(configuration_)}
+        refused(
+            enrolling.client, call(charter, changes=changes), "with the round; this device takes the charter's"
+        )
+    assert enrolling.client.receive(call(charter)).recipe == charter.recipe
 
 
-def test_a_cohort_smaller_than_the_batch_is_refused(charter, client):
-    """The levels must fit the sum of the device's own batch: a smaller cohort would let it wrap around."""
-    for cohort in (1, 2):
-        refused(client, call(charter, changes={"cohort": cohort}), f"cohort {cohort}; this device takes 3 to")
-    assert isinstance(client.receive(call(charter, cohort=3)), Task)
-
-
-def test_terms_that_could_wrap_around_are_refused(charter, client):
-    """Cohort times weight cap must leave room for two levels below q; the largest that does is taken."""
-    for cohort, weight_cap in ((2**20, 2**16), (2**16, 2**16), (65_538, 65_535)):
-        changes = {"cohort": cohort, "weight_cap": weight_cap}
-        refused(client, call(charter, changes=changes), "wrap around at 4294967296")
-    assert 65_537 * 65_535 == 2**32 - 1
-    assert isinstance(client.receive(call(charter, cohort=65_537, weight_cap=65_535)), Task)
+@pytest.mark.parametrize("setting", [{"examples": [3]}, {"time_budget": 10}, {"epochs": {"me": 3}}, {"clip": 1.0}])
+def test_a_configuration_that_selects_examples_or_sets_a_time_budget_is_refused(setting):
+    """Where the owner lets a configuration come with a round, it still fixes only what a recipe may."""
+    enrolling = Enrolling(configuration_in_terms=True)
+    charter = enrolling.found(enrolling.charter(recipe=write_recipe({"learning_rate": 0.1})))
+    refused(enrolling.client, call(charter, configuration=write_recipe(setting)), "training configuration sets '")
+    refused(enrolling.client, call(charter, configuration=b'{"epochs": 1}'), "not a JSON object in canonical form")
+    other = write_recipe({"learning_rate": 0.2})
+    task = enrolling.client.receive(call(charter, configuration=other))
+    assert task.recipe == other
+    assert task.terms.digest != terms().digest
 
 
 def test_an_update_of_another_dimension_is_not_sealed(charter, client):
@@ -371,8 +409,6 @@ def test_an_update_of_another_dimension_is_not_sealed(charter, client):
 @pytest.mark.parametrize(
     ("update", "weight", "reason"),
     [
-        (np.full(DIMENSION, np.nan, dtype=np.float32), 1, "value 0 is nan"),
-        (np.full(DIMENSION, np.inf), 1, "value 0 is inf"),
         (np.zeros(DIMENSION, dtype=np.int64), 1, "int64"),
         (UPDATE, -1, "weight is -1"),
         (UPDATE, 0, "weight is 0"),
@@ -390,28 +426,12 @@ def test_a_bad_update_is_the_callers_error_and_burns_no_round(charter, client, u
 
 @pytest.mark.parametrize("change", [-4, -1, 1, 4, 400])
 def test_a_vector_of_the_wrong_dimension_is_refused(batches, charter, server, change):
-    """The server takes exactly d + 3 words of four bytes."""
+    """The server takes exactly as many bytes of words as the quantiser gives for the dimension."""
     good = sealed(batches, charter)
-    message, tail = decode_from_client(good)
+    message, tail = messages_from_client.decode(good)
     wrong = (bytes(tail) + bytes(400))[: len(tail) + change]
     with pytest.raises(PeerError, match=f"user-0-0 sent {len(wrong)} bytes of words, not {len(tail)}"):
         server.receive("user-0-0", packed(message, wrong))
     assert "user-0-0" in server.waiting
     server.receive("user-0-0", good)
     complete(server, batches, charter, {"user-0-0"})
-
-
-@pytest.mark.parametrize("word", [2**31 - 1, 2**31, 2**32 - 1])
-def test_a_word_that_is_no_residue_is_refused(word):
-    """Modulo the prime the server takes words below it only: another name of a residue would spoil the sum."""
-    charter = Enrolling().charter(inner="lightsecagg", modulus=2**31 - 1)
-    server = OpenRound([charter], 0, terms())
-    head = SealedVector(SCOPE, charter.digest, 0, "me", terms().digest)
-    words = np.full(DIMENSION + EXTRA_WORDS, 2**31 - 2, dtype="<u4")
-    words[-1] = word
-    with pytest.raises(PeerError, match="me sent a word that is not below 2147483647"):
-        server.receive("me", packed(head, words.tobytes()))
-    assert "me" in server.waiting
-    words[-1] = 0
-    server.receive("me", packed(head, words.tobytes()))
-    assert "me" not in server.waiting
