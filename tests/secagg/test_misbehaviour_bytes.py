@@ -18,6 +18,7 @@ from coterie.secagg import (
 )
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.protocols.pairwise.messages import LARGEST_ROSTER
 from coterie.secagg.wire.framing import encode
 from coterie.secagg.wire.messages import Draft, Enrolment, Invitation
 from support.secagg.batches import DIMENSION, SCOPE, configuration, quantiser, rules, terms
@@ -157,16 +158,22 @@ def test_a_field_out_of_bounds_is_refused(life):
 
 def test_a_list_longer_than_any_roster_is_refused_before_it_is_read(life):
     """A list has one entry for each user at most, signatures two; a longer one is refused by its length alone."""
-    refused_lists = []
+    refused_lists = set()
     for stage, data in receivers(life):
         body, _, tail = parts(data)
         for at in (at for at, value in enumerate(body) if isinstance(value, list)):
             most = LARGEST_ROSTER * (2 if (body[0], at) == (17, 4) else 1)
             longer = msgspec.msgpack.encode([*body[:at], [None] * (most + 1), *body[at + 1 :]])
             refuses(stage, with_body(longer, tail), f"Expected `array` of length <= {most} ")
-            refused_lists.append((body[0], at))
-    # The roster's lines, the sharers, the included and excluded, the signers and their signatures.
-    assert sorted(refused_lists) == [(11, 3), (13, 3), (15, 3), (15, 4), (17, 3), (17, 4)]
+            refused_lists.add((body[0], at))
+    kinds = [msgspec.inspect.type_info(kind) for kind in (*SERVER_KINDS, *CLIENT_KINDS)]
+    lists = {
+        (kind.tag, at)
+        for kind in kinds
+        for at, field in enumerate(kind.fields, 1)
+        if isinstance(field.type, msgspec.inspect.VarTupleType)
+    }
+    assert refused_lists == lists
 
 
 def test_a_field_that_claims_more_than_is_there_is_refused(life):
@@ -215,7 +222,7 @@ def test_a_message_out_of_order_is_refused(life):
     for stage in life.stages:
         own = CLIENT_KINDS if stage.sender is None else SERVER_KINDS
         for kind in own:
-            refuses(stage, stage.good[kind], "malformed message .* Invalid value")
+            refuses(stage, stage.good[kind], "malformed message")
     idle, ready = life.devices[0], life.devices[3]
     for kind in SERVER_KINDS[1:]:
         refuses(idle, idle.good[kind], f"{kind.__name__} came from the server out of order")
