@@ -131,31 +131,65 @@ def maximal_unions(sizes, per_round):
 # --- secagg: words and masks, one number at a time (docs/protocol.md §1 and §3) -----------------------------
 
 
-def exact_level(value, quantisation):
-    """Return y = (x + c) / step for the clipped x, as a fraction; its floor or the next level is sent."""
-    clip = Fraction(quantisation.clip)
+def exact_word(value, weight, quantiser):
+    """Return y = w·(x + c)/s for the clipped x, as a fraction; its floor or the next whole number is sent."""
+    clip = Fraction(quantiser.clip)
     clipped = min(max(Fraction(float(value)), -clip), clip)
-    return (clipped + clip) * (quantisation.levels - 1) / (2 * clip)
+    return weight * (clipped + clip) * (quantiser.levels - 1) / (2 * clip)
 
 
-def possible_levels(value, quantisation, uniform, slack):
-    """Return the levels ⌊y + u⌋ that may come out for a given u, if y is only known up to a slack."""
-    level = exact_level(value, quantisation)
-    around = (math.floor(level + uniform - slack), math.floor(level + uniform + slack))
-    return {min(max(found, 0), quantisation.levels - 1) for found in around}
+def possible_words(value, weight, quantiser, uniform, slack):
+    """Return the words ⌊y + u⌋ that may come out for a given u, if y is only known up to a slack."""
+    word = exact_word(value, weight, quantiser)
+    around = (math.floor(word + uniform - slack), math.floor(word + uniform + slack))
+    return {min(max(each, 0), weight * (quantiser.levels - 1)) for each in around}
 
 
-def keystream_by_blocks(key, modulus):
-    """Yield AES of the counters 0, 1, 2, … in words; for the prime 31 bits of each, unless they are q itself."""
+def rounding_places(weight, quantiser):
+    """Return k: how many random bits decide about a word, so that a float64 holds the word and them."""
+    bits = 16 if quantiser.ring.modulus == 2**16 else 32
+    return min(bits, 52 - (weight * (quantiser.levels - 1)).bit_length())
+
+
+def uniform_of(word, weight, quantiser):
+    """Return the u in [0, 1) that a word of the rounding keystream stands for: its first k bits.
+
+    Where w·(levels - 1) is even the word is read with a sign, so that the middle of its range stands for u = 0.
+    """
+    bits = 16 if quantiser.ring.modulus == 2**16 else 32
+    if weight * (quantiser.levels - 1) % 2 == 0:
+        word = (word + 2 ** (bits - 1)) % 2**bits
+    places = rounding_places(weight, quantiser)
+    return Fraction(word >> (bits - places), 2**places)
+
+
+def vectors_by_definition(values, weight, quantiser, key):
+    """Yield for each word of the vector of §1 the set of words that it may be: one, or two next to each other."""
+    words = raw_keystream(key, 2 if quantiser.ring.modulus == 2**16 else 4)
+    finite = all(math.isfinite(value) for value in values)
+    slack = Fraction(4, 2 ** rounding_places(weight, quantiser))
+    for value in values:
+        uniform = uniform_of(next(words), weight, quantiser)
+        yield possible_words(value if finite else 0.0, weight, quantiser, uniform, slack)
+    yield {weight}
+    yield from [{1}] * (4 if quantiser.ring.modulus == 2**16 else 2)
+
+
+def raw_keystream(key, width):
+    """Yield AES of the counters 0, 1, 2, … in little-endian words of so many bytes."""
     encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - counter mode by hand
     for counter in count():
         block = encryptor.update(counter.to_bytes(16, "big"))
-        for start in range(0, 16, 4):
-            word = int.from_bytes(block[start : start + 4], "little")
-            if modulus == 2**31 - 1:
-                word %= 2**31
-            if word != modulus:
-                yield word
+        for start in range(0, 16, width):
+            yield int.from_bytes(block[start : start + width], "little")
+
+
+def keystream_by_blocks(key, modulus):
+    """Yield the words of a mask; for the prime 31 bits of each, unless they are q itself."""
+    for word in raw_keystream(key, 2 if modulus == 2**16 else 4):
+        cut = word % 2**31 if modulus == 2**31 - 1 else word
+        if cut != modulus:
+            yield cut
 
 
 def masked(words, masks, modulus):

@@ -180,7 +180,7 @@ def test_a_signature_is_for_one_purpose_and_context():
 def test_what_is_signed_begins_with_the_protocol():
     """The tag has the protocol and its version, so that no other use of a key can be turned against it."""
     key = IdentityKey.from_bytes(SECRET)
-    signed = enc("coterie/v1/charter", b"x")
+    signed = enc("coterie/v2/charter", b"x")
     Ed25519PublicKey.from_public_bytes(key.public).verify(key.sign("charter", b"x"), signed)
 
 
