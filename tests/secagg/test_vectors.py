@@ -1,6 +1,6 @@
 """The files in tests/vectors, which know nothing of Coterie, against Coterie."""
 
-import json
+import math
 import struct
 import subprocess
 import sys
@@ -8,55 +8,42 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from coterie.secagg.protocols.pairwise.setting import Setting
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from coterie.errors import PeerError, UsageError
+from coterie.secagg import Charter, IdentityKey, Member, Parameters, Quantiser, Ring, SealKey, Seed, Terms
 from coterie.secagg.batch.chain import Chain, ratchet, seal_masks, start_chain
-from coterie.secagg.batch.charter import Charter, Member, sign_charter
+from coterie.secagg.batch.charter import sign_charter
+from coterie.secagg.client import rounding_key
 from coterie.secagg.crypto.encoding import Reader, enc
 from coterie.secagg.crypto.keys import (
-    IdentityKey,
-    MaskKey,
-    SealKey,
-    Seed,
-    ShareKey,
     check_exchange_key,
     check_identity_key,
     hkdf,
     hkdf_expand,
     verify_signature,
 )
-from coterie.secagg.crypto.masking import Keystream
-from coterie.secagg.crypto.ring import RING_32, Ring
-from coterie.secagg.crypto.shamir import combine, split
-from coterie.secagg.protocols.pairwise.pairs import locked, pair_mask, seed_digest, unlocked
-from coterie.secagg.protocols.pairwise.roster import Roster, check_line, listed
-from coterie.secagg.wire.messages import RosterLine, blank, decode_from_client, decode_from_server
-from coterie.secagg.wire.terms import Terms
-
-FOLDER = Path(__file__).parents[1] / "vectors"
-FILES = sorted(path.stem for path in FOLDER.glob("*.json"))
+from coterie.secagg.crypto.masking import Keystream, quantise_into
+from coterie.secagg.crypto.ring import RING_16, RING_32
+from coterie.secagg.protocols import messages_from_client, messages_from_server
+from coterie.secagg.protocols.interface import RoundSetting
+from coterie.secagg.wire.framing import blank
+from support.secagg.vectors import FILES, FOLDER, cases, load, words
 
 
-class Case(dict):
-    """One case; attributes give its bytes."""
+class Digested:
+    """Terms of which only the digest is known."""
 
-    def __getattr__(self, name):
-        return bytes.fromhex(self[name])
-
-
-def load(name):
-    return [Case(case) for case in json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))]
+    def __init__(self, digest):
+        self.digest = digest
 
 
-def cases(name, *, success):
-    """All cases of a file that must be accepted, or all that must be refused."""
-    chosen = [case for case in load(name) if case["success"] is success]
-    ids = [f"{number}: {case['name']}".encode("ascii", "replace").decode() for number, case in enumerate(chosen)]
-    return pytest.mark.parametrize("case", chosen, ids=ids)
+def quantiser(case):
+    """The quantiser of a case."""
+    (clip,) = struct.unpack("<d", case.clip)
+    return Quantiser(Ring(case["modulus"]), clip, case["weight_cap"], case["cohort"])
 
 
 def test_the_vectors_can_be_made_again(tmp_path):
@@ -68,8 +55,9 @@ def test_the_vectors_can_be_made_again(tmp_path):
 
 def test_the_script_does_not_use_coterie():
     """Expected values come from elsewhere."""
-    script = (FOLDER / "make.py").read_text(encoding="utf-8")
-    assert not [line for line in script.splitlines() if "import" in line.split() and "coterie" in line]
+    for script in FOLDER.glob("*.py"):
+        lines = script.read_text(encoding="utf-8").splitlines()
+        assert not [line for line in lines if "import" in line.split() and "coterie" in line]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -82,7 +70,8 @@ def test_a_case_is_flat(name):
 
 def test_every_file_is_checked():
     """A file of vectors that no test reads is noticed."""
-    source = Path(__file__).read_text(encoding="utf-8")
+    folder = Path(__file__).parent
+    source = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("test_vectors.py"))
     assert [name for name in FILES if f'cases("{name}"' not in source] == []
 
 
@@ -128,6 +117,12 @@ def test_ed25519(case):
     Ed25519PublicKey.from_public_bytes(case.public).verify(case.signature, case.message)
     with pytest.raises(PeerError, match="forged"):
         verify_signature(case.public, case.signature, "charter", case.message, who="ana")
+
+
+@cases("chacha20_poly1305", success=True)
+def test_chacha20_poly1305(case):
+    """The library's cipher is RFC 8439's."""
+    assert ChaCha20Poly1305(case.key).encrypt(case.nonce, case.plain, case.data) == case.cipher
 
 
 # --- keys, encoding, charter -------------------------------------------------------------------------------
@@ -188,8 +183,17 @@ def test_charter(case):
         prefix = f"member_{len(members)}_"
         user, *rest = (bytes.fromhex(case[prefix + part]) for part in ("user", "identity", "seal", "predecessor"))
         members.append(Member(user.decode(), *rest))
-    rules = (case[rule] for rule in ("scope", "privacy", "modulus", "inner"))
-    charter = Charter(*rules, tuple(reversed(members)), case["first"])
+    charter = Charter(
+        case["scope"],
+        case["privacy"],
+        quantiser(case),
+        case["inner"],
+        tuple(reversed(members)),
+        Parameters(case["colluders"], case["losses"]),
+        case.recipe,
+        case["first"],
+    )
+    assert charter.quantiser.levels == case["levels"]
     assert charter.encode() == case.encoded
     assert charter.digest == case.digest
     assert Charter.decode(case.encoded) == charter
@@ -260,9 +264,64 @@ def test_terms_refused(case):
 
 
 def terms(case):
-    (clip,) = struct.unpack("<d", case.clip)
-    numbers = (case[name] for name in ("cohort", "weight_cap", "min_included"))
-    return Terms(case.model, case.configuration, case["dimension"], clip, *numbers)
+    """The terms of a case."""
+    return Terms(case.model, case["dimension"], case["min_included"], case["step"], case.configuration)
+
+
+@cases("quantiser", success=True)
+def test_quantiser(case):
+    """Values to words, at a weight, rounded by the bits of a device's secret and some terms."""
+    found = quantiser(case)
+    assert found.levels == case["levels"]
+    values = np.frombuffer(case.floats, dtype="<f8")
+    out = np.empty(len(values) + found.extra_words, dtype=found.ring.dtype)
+    quantise_into(out, values, case["weight"], found, rounding_key(case.secret, Digested(case.terms)))
+    assert out.tobytes() == case.words
+    assert case["name"].startswith("not finite") or all(map(math.isfinite, values))
+
+
+@cases("quantiser", success=False)
+def test_quantiser_refused(case):
+    """Weights and quantisers that cannot be."""
+    values = np.frombuffer(case.floats, dtype="<f8")
+    with pytest.raises(UsageError):
+        quantise_into(
+            np.empty(len(values) + quantiser(case).extra_words, dtype=Ring(case["modulus"]).dtype),
+            values,
+            case["weight"],
+            quantiser(case),
+            Seed(bytes(32)),
+        )
+
+
+@cases("rounding", success=True)
+def test_rounding(case):
+    """The key of rounding bits, from a device's secret and the digest of terms."""
+    assert rounding_key(case.secret, Digested(case.terms)) == Seed(case.key)
+
+
+@cases("parameters", success=True)
+def test_parameters(case):
+    """How many may collude and be lost, and how many must sign."""
+    found, users = Parameters(case["colluders"], case["losses"]), case["users"]
+    counts = (found.colluding(users), found.lost(users), found.threshold(users))
+    assert counts == (case["colluding"], case["lost"], case["threshold"])
+
+
+@cases("parameters", success=False)
+def test_parameters_refused(case):
+    """Shares that leave no room for a threshold."""
+    with pytest.raises(UsageError):
+        Parameters(case["colluders"], case["losses"])
+
+
+@cases("context", success=True)
+def test_context(case):
+    """The digest that ties everything to its round."""
+    rules = (case[rule] for rule in ("mode", "inner", "scope", "round"))
+    parameters = Parameters(case["colluders"], case["losses"])
+    setting = RoundSetting(*rules, Digested(case.terms), quantiser(case), parameters)
+    assert setting.context == case.context
 
 
 @cases("seal", success=True)
@@ -273,177 +332,33 @@ def test_seal(case):
     others = [user for user, _ in moved.keys]
     mask = masks[others.index(case.peer.decode())]
     assert (mask.seed, mask.sign) == (Seed(case.seed), case["sign"])
-    assert words(Keystream(mask.seed, RING_32), len(case.words)) == case.words
+    assert words(Keystream(mask.seed, RING_32), len(case.words_32)) == case.words_32
+    assert words(Keystream(mask.seed, RING_16), len(case.words_16), RING_16.dtype) == case.words_16
 
 
 @cases("rounds", success=True)
 def test_rounds(case):
     """Rounds that a chain may move to."""
-    Chain(case["position"], ()).check_round(case["round"])
+    Chain(case["position"], ()).check_round(case["round"], case["skip"])
 
 
 @cases("rounds", success=False)
 def test_rounds_refused(case):
     """Rounds that are over, or too far ahead."""
     with pytest.raises(PeerError, match=f"the server asked for round {case['round']}"):
-        Chain(case["position"], ()).check_round(case["round"])
-
-
-def words(keystream, size):
-    """The next bytes of a keystream."""
-    buffer = np.empty(size // 4, dtype=np.uint32)
-    keystream.words_into(buffer)
-    return buffer.astype("<u4").tobytes()
+        Chain(case["position"], ()).check_round(case["round"], case["skip"])
 
 
 @cases("keystream", success=True)
 def test_keystream(case):
     """Words from block zero on; modulo the prime, of 31 bits, and without the one that is q."""
-    keystream = Keystream(Seed(case.seed), Ring(case["modulus"]))
-    words(keystream, 4 * case["start"])
-    assert words(keystream, len(case.words)) == case.words
+    ring = Ring(case["modulus"])
+    keystream = Keystream(Seed(case.seed), ring)
+    words(keystream, ring.dtype.itemsize * case["start"], ring.dtype)
+    assert words(keystream, len(case.words), ring.dtype) == case.words
 
 
-# --- pairwise rounds -----------------------------------------------------------------------------------------
-
-
-@cases("chacha20_poly1305", success=True)
-def test_chacha20_poly1305(case):
-    """The library's cipher is RFC 8439's."""
-    assert ChaCha20Poly1305(case.key).encrypt(case.nonce, case.plain, case.data) == case.cipher
-
-
-@cases("context", success=True)
-def test_context(case):
-    """The digest that ties everything to its round."""
-
-    class Digested:
-        digest = case.terms
-
-    rules = (case[rule] for rule in ("kind", "inner", "scope", "round"))
-    assert Setting(*rules, Digested()).context == case.context
-
-
-def roster(case):
-    lines = []
-    while f"line_{len(lines)}_user" in case:
-        prefix = f"line_{len(lines)}_"
-        parts = ("user", "identity", "mask_key", "share_key", "signature")
-        user, *rest = (bytes.fromhex(case[prefix + part]) for part in parts)
-        lines.append(RosterLine(user.decode(), *rest))
-    return Roster(case.context, case["inner"], tuple(lines))
-
-
-@cases("roster", success=True)
-def test_roster(case):
-    """Digest, threshold, and what every user signed."""
-    found = roster(case)
-    assert found.digest == case.digest
-    assert found.threshold == case["threshold"]
-    for line in found.lines:
-        check_line(line, case.context)
-
-
-@cases("roster", success=False)
-def test_roster_refused(case):
-    """The first line has a key that it did not sign for this round, or one of low order."""
-    with pytest.raises(PeerError, match="'ana'"):
-        check_line(roster(case).lines[0], case.context)
-
-
-@cases("graph", success=True)
-def test_graph(case):
-    """Who holds shares of whom, in a roster of so many lines."""
-    line = RosterLine("", b"", b"", b"", b"")
-    found = Roster(case.context, case["inner"], (line,) * case["users"])
-    object.__setattr__(found, "digest", case.digest)
-    assert " ".join(map(str, found.graph.holders(case["place"]))) == case["holders"]
-
-
-@cases("shamir", success=True)
-def test_shamir(case):
-    """Shares at some points, and the secret from the last of them."""
-    points = [int(point) for point in case["points"].split()]
-    shares = split([case.secret], case["threshold"], points, Seed(case.randomness))[:, 0]
-    assert shares.astype("<u4").tobytes() == case.shares
-    last = slice(-case["threshold"], None)
-    assert combine(np.array(points[last]), shares[last]) == case.secret
-
-
-@cases("shamir", success=False)
-def test_shamir_refused(case):
-    """Shares whose secret would have more than 256 bits, or a limb of more than 30."""
-    points = np.array([int(point) for point in case["points"].split()])
-    shares = np.frombuffer(case.shares, dtype="<u4").reshape(len(points), -1)
-    assert combine(points, shares) is None
-
-
-def pair_of(case):
-    lines = (
-        RosterLine(case.user.decode(), bytes(32), bytes(32), bytes(32), bytes(64)),
-        RosterLine(case.peer.decode(), bytes(32), case.public, case.public, bytes(64)),
-    )
-    found = Roster(case.context, "secagg", lines)
-    object.__setattr__(found, "digest", case.roster)
-    return found
-
-
-@cases("pair", success=True)
-def test_pair(case):
-    """Seed, sign and first words of the mask of a pair, and what tells a seed from another."""
-    found = pair_of(case)
-    mask = pair_mask(found, case.user.decode(), MaskKey.from_bytes(case.secret), found.lines[1])
-    assert (mask.seed, mask.sign) == (Seed(case.seed), case["sign"])
-    assert words(Keystream(mask.seed, RING_32), len(case.words)) == case.words
-    assert seed_digest(case.context, case.user.decode(), case.seed) == case.seed_digest
-
-
-@cases("pair", success=False)
-def test_pair_refused(case):
-    """A mask key of low order."""
-    found = pair_of(case)
-    with pytest.raises(PeerError, match="the mask key of 'bob' has low order"):
-        pair_mask(found, case.user.decode(), MaskKey.from_bytes(case.secret), found.lines[1])
-
-
-@cases("box", success=True)
-def test_box(case):
-    """Shares encrypted for one receiver, and back."""
-    found, way = pair_of(case), ShareKey.from_bytes(case.secret).agree(case.public, who="bob")
-    sender, receiver = case.user.decode(), case.peer.decode()
-    assert locked(found, way, sender, receiver, case.shares) == case.box
-    assert unlocked(found, way, sender, receiver, case.box) == case.shares
-
-
-@cases("box", success=False)
-def test_box_refused(case):
-    """Boxes that were changed, or made for another sender, receiver, round or roster."""
-    found, way = pair_of(case), ShareKey.from_bytes(case.secret).agree(case.public, who="bob")
-    with pytest.raises(PeerError, match=r"the shares of '.*' are forged"):
-        unlocked(found, way, case.user.decode(), case.peer.decode(), case.box)
-
-
-def agreed(case):
-    lists = [tuple(map(int, case[name].split())) for name in ("sharers", "included", "excluded")]
-    return case.context, case.roster, *map(listed, lists)
-
-
-@cases("agreement", success=True)
-def test_agreement(case):
-    """Signatures over the lists of an agreement, and over the sharers of an upload."""
-    key = IdentityKey.from_bytes(case.secret)
-    assert key.sign("agree", *agreed(case)) == case.signature
-    assert key.sign("upload", *agreed(case)[:3]) == case.upload
-
-
-@cases("agreement", success=False)
-def test_agreement_refused(case):
-    """Signatures over other lists, or for another round, roster or purpose."""
-    with pytest.raises(PeerError, match="forged"):
-        verify_signature(case.public, case.signature, "agree", *agreed(case), who="eve")
-
-
-DECODE = {"client": decode_from_client, "server": lambda data: (decode_from_server(data), memoryview(b""))}
+DECODE = {"client": messages_from_client.decode, "server": messages_from_server.decode}
 
 
 @cases("messages", success=True)

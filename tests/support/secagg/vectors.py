@@ -1,0 +1,36 @@
+"""The files of tests/vectors: lists of cases, with bytes in hex."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "vectors"
+FILES = sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+class Case(dict):
+    """One case; attributes give its bytes."""
+
+    def __getattr__(self, name):
+        return bytes.fromhex(self[name])
+
+
+def load(name):
+    """All cases of a file."""
+    return [Case(case) for case in json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))]
+
+
+def cases(name, *, success):
+    """All cases of a file that must be accepted, or all that must be refused."""
+    chosen = [case for case in load(name) if case["success"] is success]
+    ids = [f"{number}: {case['name']}".encode("ascii", "replace").decode() for number, case in enumerate(chosen)]
+    return pytest.mark.parametrize("case", chosen, ids=ids)
+
+
+def words(keystream, size, dtype=np.uint32):
+    """The next bytes of a keystream."""
+    buffer = np.empty(size // np.dtype(dtype).itemsize, dtype=dtype)
+    keystream.words_into(buffer)
+    return buffer.tobytes()
