@@ -10,13 +10,13 @@ from coterie.device import DeviceFile
 from coterie.secagg import (
     IdentityKey,
     Membership,
-    OpenRound,
     SealedClient,
     TrustServerForIdentities,
     found_batch,
     simulated_client,
 )
-from support.secagg.batches import DIMENSION, SCOPE, configuration, terms
+from support.secagg.batches import DIMENSION, SCOPE, configuration, rules
+from support.secagg.servers import call
 
 
 def _device(store):
@@ -32,9 +32,8 @@ def _seal_for_ever(path, charter, seed, pipe):
         while True:
             with client.membership.record(SCOPE) as record:
                 round_ = record.position
-            call = OpenRound([charter], round_, terms()).start()["ana"]
             update = rng.uniform(-1, 1, DIMENSION)
-            pipe.send((round_, bytes(client.seal(client.receive(call), update))))
+            pipe.send((round_, bytes(client.seal(client.receive(call(charter, round_)), update))))
 
 
 def test_a_device_that_is_killed_never_seals_a_round_twice(tmp_path):
@@ -43,7 +42,7 @@ def test_a_device_that_is_killed_never_seals_a_round_twice(tmp_path):
     identity = IdentityKey.generate()
     with DeviceFile.create(path, identity.to_bytes()) as store:
         others = [simulated_client(name, configuration()) for name in ("bob", "cas")]
-        charter = found_batch(SCOPE, 2, [_device(store), *others], inner="open")
+        charter = found_batch(rules(), [_device(store), *others])
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["coterie.secagg", "coterie.device.file", "support.secagg.batches"])
     chance = random.Random(0)

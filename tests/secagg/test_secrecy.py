@@ -11,56 +11,62 @@ from scipy.stats import chisquare
 from coterie.device import DeviceFile
 from coterie.errors import CoterieError, TooFewUsers
 from coterie.secagg import (
+    RING_16,
+    RING_32,
     IdentityKey,
     Membership,
-    OpenRound,
     SealedClient,
     TrustServerForIdentities,
     found_batch,
+    sealed_round,
     simulated_client,
 )
 from coterie.secagg.batch.chain import seal_masks
-from coterie.secagg.crypto.ring import EXTRA_WORDS
-from coterie.secagg.wire.messages import decode_from_client, encode
-from coterie.secagg.wire.states import Collecting
-from coterie.secagg.wire.terms import round_call
-from support.secagg.batches import DIMENSION, SCOPE, Batches, configuration, terms
+from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.protocols.open import CollectionState
+from support.secagg.batches import DIMENSION, SCOPE, Batches, configuration, quantiser, rules, terms
+from support.secagg.servers import call
 
-Q = 2**32
+RINGS = pytest.mark.parametrize("ring", [RING_16, RING_32], ids=["2^16", "2^32"])
 
 
-def sealed_words(client, charter, round_, terms_, update):
+def sealed_words(client, charter, round_, update, **conditions):
     """Call a client to a round with these terms and return the words that it sends."""
-    call = OpenRound([charter], round_, terms_).start()[client.user]
-    _, tail = decode_from_client(client.seal(client.receive(call), update))
-    return np.frombuffer(tail, dtype="<u4").astype(np.int64)
+    sent = client.seal(client.receive(call(charter, round_, **conditions)), update)
+    _, tail = messages_from_client.decode(sent)
+    return np.frombuffer(tail, dtype=charter.quantiser.ring.dtype).astype(np.int64)
 
 
-def uniform(words):
+def uniform(words, ring):
     """Whether words look uniform: chi-square over their high and low bytes, at a fixed level."""
-    for shift in (0, 24):
+    for shift in (0, 8 * ring.dtype.itemsize - 8):
         counts = np.bincount((words >> shift) & 255, minlength=256)
         if chisquare(counts).pvalue < 1e-6:
             return False
     return True
 
 
-def test_members_shown_different_terms_give_noise():
+@RINGS
+@pytest.mark.parametrize(
+    "changes",
+    [{"model": b"crafted"}, {"configuration": b'{"learning_rate":9.0}'}, {"min_included": 2}, {"step": 1}],
+    ids=["model", "configuration", "min_included", "step"],
+)
+def test_members_shown_different_terms_give_noise(ring, changes):
     """One member is shown a crafted model (or setting): the batch's sum is noise, and the check words say so."""
-    for changes in ({"model": b"crafted"}, {"configuration": b"{lr: 9}"}, {"clip": 2.0}, {"weight_cap": 2}):
-        batches = Batches(1, 4)
-        charter = batches.charters[0]
-        server = OpenRound([charter], 0, terms())
-        total = np.zeros(DIMENSION + EXTRA_WORDS, dtype=np.int64)
-        for number, member in enumerate(charter.members):
-            shown = terms(**changes) if number == 2 else terms()
-            client = batches.clients[member.user]
-            total += sealed_words(client, charter, 0, shown, batches.updates[member.user])
-        server._sums[charter.digest] = (total % Q).astype(np.uint32)  # noqa: SLF001 - a server that follows no rule
-        server._states = dict.fromkeys(server._states, Collecting.RECEIVED)  # noqa: SLF001
-        with pytest.raises(TooFewUsers):
-            server.finish()
-        assert total[-1] % Q != 4
+    batches = Batches(1, 4, common={"quantiser": quantiser(ring=ring)}, configuration_in_terms=True)
+    charter = batches.charters[0]
+    server = sealed_round([charter], 1, terms())
+    total = 0
+    for number, member in enumerate(charter.members):
+        shown = changes if number == 2 else {}
+        client = batches.clients[member.user]
+        total = total + sealed_words(client, charter, 1, batches.updates[member.user], **shown)
+    server._sums[charter.digest] = (total % ring.modulus).astype(ring.dtype)  # noqa: SLF001 - it follows no rule
+    server._states = dict.fromkeys(server._states, CollectionState.RECEIVED)  # noqa: SLF001
+    with pytest.raises(TooFewUsers):
+        server.finish()
+    assert (total[-ring.check_words :] % ring.modulus).tolist() != [4] * ring.check_words
 
 
 class Observer:
@@ -71,17 +77,17 @@ class Observer:
         self.owners, self.masks, self.rounds = [], [], []
         self.columns = {}
 
-    def ask(self, charter, users, round_, terms_):
+    def ask(self, charter, users, round_, **conditions):
         """Call some members of a batch and note which masks their vectors carry (over Z_q, by seed)."""
         for user in users:
             client = self.batches.clients[user]
             with client.membership.record(SCOPE) as record:
                 chain = record.chain.advance(round_)
             row = {}
-            for mask in seal_masks(chain, round_, terms_.digest, user):
+            for mask in seal_masks(chain, round_, terms(**conditions).digest, user):
                 column = self.columns.setdefault(mask.seed.reveal(), len(self.columns))
                 row[column] = mask.sign
-            sealed_words(client, charter, round_, terms_, self.batches.updates[user])
+            sealed_words(client, charter, round_, self.batches.updates[user], **conditions)
             self.owners.append(user)
             self.masks.append(row)
             self.rounds.append(round_)
@@ -103,7 +109,7 @@ def test_no_combination_of_all_records_splits_a_batch():
     for round_ in range(14):
         for charter, users in zip(batches.charters, members, strict=True):
             asked = [user for user in users if rng.random() < 0.8]
-            observer.ask(charter, asked, round_, terms(model=bytes([int(rng.integers(2))])))
+            observer.ask(charter, asked, round_, model=bytes([int(rng.integers(2))]))
     basis = observer.kernel()
     assert basis  # some batches were whole: their sums are what the server may learn
     batch_of = {user: index for index, users in enumerate(members) for user in users}
@@ -129,23 +135,22 @@ def test_without_the_seal_the_same_attack_isolates_users():
     assert recovered == pytest.approx(np.array([batches.updates[user] for user in users]), abs=1e-5)
 
 
-def test_an_incomplete_batch_is_uniform_noise():
+@RINGS
+def test_an_incomplete_batch_is_uniform_noise(ring):
     """Single vectors, sums of proper subsets and differences of an incomplete batch pass a uniformity test."""
-    batches = Batches(1, 4)
-    charter = batches.charters[0]
-    large = terms(dimension=20_000, clip=1.0)
+    batches = Batches(1, 4, common={"quantiser": quantiser(ring=ring)})
+    charter, q = batches.charters[0], ring.modulus
     update = np.full(20_000, 0.25, dtype=np.float32)  # the least random update there is
-    words = {user: sealed_words(client, charter, 0, large, update) for user, client in batches.clients.items()}
-    vectors = list(words.values())
+    vectors = [sealed_words(client, charter, 0, update, dimension=20_000) for client in batches.clients.values()]
     for size in (1, 2, 3):
         for chosen in combinations(vectors, size):
-            assert uniform(sum(chosen) % Q)
+            assert uniform(sum(chosen) % q, ring)
     for one, other in combinations(vectors, 2):
-        assert uniform((one - other) % Q)
-    assert not uniform(sum(vectors) % Q)
+        assert uniform((one - other) % q, ring)
+    assert not uniform(sum(vectors) % q, ring)
 
 
-def _race(path, call, update, gate, answers):
+def _race(path, asked, update, gate, answers):
     """Seal one round from a process of its own; report the answer, or the refusal."""
     with DeviceFile.open(path) as store:
         client = SealedClient(
@@ -155,7 +160,7 @@ def _race(path, call, update, gate, answers):
         )
         gate.wait(timeout=30)
         try:
-            answers.put(bytes(client.seal(client.receive(call), update)))
+            answers.put(bytes(client.seal(client.receive(asked), update)))
         except CoterieError as error:
             answers.put(str(error))
 
@@ -168,13 +173,13 @@ def test_two_processes_never_seal_one_round_twice(tmp_path, inner):
     with DeviceFile.create(path, identity.to_bytes()) as store:
         ana = SealedClient(Membership("ana", identity, configuration(), TrustServerForIdentities(), store))
         others = [simulated_client(name, configuration()) for name in ("bob", "cas")]
-        charter = found_batch(SCOPE, 2, [ana, *others], inner)
+        charter = found_batch(rules(inner=inner), [ana, *others])
     context = multiprocessing.get_context("forkserver")
     for round_ in range(3):
-        call = encode(round_call(charter, round_, terms(min_included=5)))
+        asked = call(charter, round_, min_included=5)
         gate, answers = context.Barrier(2), context.Queue()
         updates = [np.full(DIMENSION, value, dtype=np.float32) for value in (0.1, 0.9)]
-        racers = [context.Process(target=_race, args=(path, call, update, gate, answers)) for update in updates]
+        racers = [context.Process(target=_race, args=(path, asked, update, gate, answers)) for update in updates]
         for racer in racers:
             racer.start()
         outcomes = [answers.get(timeout=60) for _ in racers]

@@ -38,6 +38,8 @@ def frozen(value):
             return bytes(value)
         case dict():
             return {key: frozen(held) for key, held in value.items()}
+        case set():
+            return frozenset(value)
         case SealKey() | MaskKey() | ShareKey():
             return value.to_bytes()
     return value

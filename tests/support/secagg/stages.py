@@ -75,8 +75,9 @@ class Stage:
         return self.machine.receive(data) if self.sender is None else self.machine.receive(self.sender, data)
 
     def remembered(self):
-        """All that the machine remembers, as values that compare."""
-        return [frozen({name: value for name, value in vars(part).items() if name != "_rounds"})
+        """All that the machine remembers, as values that compare, but for whose vectors a server has seen."""
+        left_out = {"_rounds", "_seen"}
+        return [frozen({name: value for name, value in vars(part).items() if name not in left_out})
                 for part in self._parts()]  # fmt: skip
 
     @property
