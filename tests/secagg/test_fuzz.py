@@ -24,7 +24,7 @@ from coterie.secagg import (
     UnsealedClient,
     exchange,
 )
-from coterie.secagg.crypto.keys import MaskKey, ShareKey, verify_signature
+from coterie.secagg.crypto.keys import BoxKey, MaskKey, ShareKey, verify_signature
 from coterie.secagg.protocols import messages_from_client, messages_from_server
 from coterie.secagg.protocols import open as collection
 from coterie.secagg.protocols.open import OpenRound, SealedVector
@@ -35,11 +35,14 @@ from coterie.secagg.protocols.pairwise.messages import (
     MaskedVector,
     Opening,
     Proposal,
+    Receipt,
+    Reveal,
+    RevealCall,
     RosterCall,
+    SharersCall,
     Sharing,
     Unmasking,
 )
-from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES
 from coterie.secagg.protocols.pairwise.server import PairwiseRound
 from coterie.secagg.protocols.pairwise.states import ParticipantState
 from coterie.secagg.wire.messages import (
@@ -90,7 +93,7 @@ def life(request, monkeypatch):
 
 def seeded_life(seed, monkeypatch):
     secrets = random.Random(seed)
-    for kind in (IdentityKey, SealKey, MaskKey, ShareKey):
+    for kind in (IdentityKey, SealKey, MaskKey, ShareKey, BoxKey):
         monkeypatch.setattr(kind, "generate", classmethod(lambda cls: cls.from_bytes(secrets.randbytes(32))))
     new_secret = classmethod(lambda cls: cls(secrets.randbytes(32)))
     monkeypatch.setattr(Seed, "generate", new_secret)
@@ -184,7 +187,7 @@ def check_accepted(stage, data, answer, before):
     records = (stage.records, new) if device else ()
     tables = TABLES[type(stage.machine)]
     message, tail = (messages_from_server if stage.sender is None else messages_from_client).decode(data)
-    if isinstance(message, RosterCall | Delivery | Proposal | Opening):
+    if isinstance(message, RosterCall | Delivery | RevealCall | SharersCall | Proposal | Opening):
         check_phase(stage, message, answer)
     elif isinstance(stage.machine, UnsealedClient):
         assert isinstance(message, UnsealedCall)
@@ -221,7 +224,9 @@ def check_client(stage, message, answer, *kept):
     """The device signs what it can check, accepts only what all have signed, and its chain stays where it is."""
     *records, before, after = kept
     old, new = (
-        msgspec.msgpack.decode(record[SCOPE]) if record else [2, b"", b"", b"", 0, {}, b"", -1, 0, b"", 0, b"", 0]
+        msgspec.msgpack.decode(record[SCOPE])
+        if record
+        else [2, b"", b"", b"", 0, {}, b"", -1, 0, b"", 0, 0, b"", 0]
         for record in records
     )
     if isinstance(message, RoundCall):
@@ -238,7 +243,7 @@ def check_client(stage, message, answer, *kept):
     assert before[:-1] == after[:-1]  # all but the records
     assert (answer.scope, answer.user) == (SCOPE, "ana")
     if isinstance(message, Invitation):
-        assert new == [2, new[1], b"", *old[3:11], old[11] or new[11], old[12]]
+        assert new == [2, new[1], b"", *old[3:12], old[12] or new[12], old[13]]
         assert new[1] != old[1]
         assert answer.predecessor == (hashlib.sha256(old[6]).digest() if old[6] else b"")
     elif isinstance(message, Draft):
@@ -327,14 +332,24 @@ def check_phase(stage, message, answer):
         assert set(message.lines) <= set(good.lines)
         assert len(message.lines) >= participant._setting.terms.min_included
         return
-    users = participant._roster.lines
+    roster, mine = participant._roster, participant._mine
+    users, threshold = roster.lines, (len(roster.lines) + len(roster.lines) // 5) // 2 + 1
     if isinstance(message, Delivery):
-        mine = participant._mine
-        boxes = {place: good.shares[BOX_BYTES * number : BOX_BYTES * (number + 1)]
-                 for number, place in enumerate(place for place in good.sharers if place != mine)}  # fmt: skip
+        size = len(good.parcels) // len(good.senders)
+        parcels = {
+            sender: good.parcels[size * number : size * (number + 1)] for number, sender in enumerate(good.senders)
+        }
+        assert message.parcels == b"".join(parcels[sender] for sender in message.senders)
+    elif isinstance(message, RevealCall):
+        for complaint in message.complaints:
+            statement = (good.context, roster.digest, "ana", users[complaint.user].user, complaint.box_digest)
+            identity = users[complaint.user].identity
+            verify_signature(identity, complaint.signature, "complaint", *statement, who="ana")
+        keys, _ = messages_from_client.decode(answer)
+        assert len(keys.keys) == 32 * len(message.complaints) > 0
+    elif isinstance(message, SharersCall):
         assert mine in message.sharers
-        assert len(message.sharers) >= 2 * len(users) // 3 + 1
-        assert message.shares == b"".join(boxes[place] for place in message.sharers if place != mine)
+        assert len(set(message.sharers)) == len(message.sharers) >= threshold
     elif isinstance(message, Proposal):
         included, excluded, own = set(message.included), set(message.excluded), participant._own
         assert sorted([*message.included, *message.excluded]) == list(participant._sharers)
@@ -352,7 +367,7 @@ def check_phase(stage, message, answer):
             who="ana",
         )
     else:
-        assert len(set(message.signers)) == len(message.signers) >= 2 * len(users) // 3 + 1
+        assert len(set(message.signers)) == len(message.signers) >= threshold
         context, roster, sharers, *_ = participant._statement
         signed = [(place, "agree", participant._statement) for place in message.signers]
         silent = sorted(participant._included.difference(message.signers))
@@ -364,17 +379,27 @@ def check_phase(stage, message, answer):
 def check_answer(stage, message, before, after):
     """An answer is taken as it was signed; only unsigned content may differ, and it has the right size."""
     good, tail = messages_from_client.decode(stage.good[type(message)])
-    free = {Sharing: {"shares": b"", "seed_digest": bytes(32)}, Unmasking: {"shares": b""}}.get(type(message), {})
+    free = {Reveal: {"keys": b""}, Unmasking: {"shares": b""}, Receipt: {"complaints": ()}}.get(type(message), {})
     assert msgspec.structs.replace(message, **free) == msgspec.structs.replace(good, **free)
-    for name in free:
+    if isinstance(message, Receipt):
+        assert set(message.complaints) <= set(good.complaints)
+    for name in set(free) - {"complaints"}:
         assert len(getattr(message, name)) == len(getattr(good, name))
-    changed = {name for name in before[0] if before[0][name] != after[0][name]}
-    place = {Sharing: {"_boxes", "_seed_digests"}, Unmasking: {"_opened"}, Advertisement: {"_lines"}}
+    old, new = ({name: value for part in kept for name, value in part.items()} for kept in (before, after))
+    changed = {name for name in old if old[name] != new[name]}
+    place = {
+        Advertisement: {"_lines"},
+        Sharing: {"_sharings", "_trees"},
+        Receipt: {"_complaints"} if message == good and getattr(good, "complaints", ()) else set(),
+        Reveal: {"_keys"},
+        Unmasking: {"_shares"},
+    }
     if isinstance(message, MaskedVector):
-        assert changed <= {"_states", "_partial", "_total", "_uploads"}
+        assert changed <= {"_states", "_partial", "total", "signatures"}
         assert tail
     else:
-        assert changed == {"_states", *place.get(type(message), {"_signatures"})}
+        assert changed - {"liars"} == {"_states", *place.get(type(message), {"_signatures"})}
+        assert "liars" not in changed or isinstance(message, Unmasking)
 
 
 def test_no_bytes_do_any_harm(life, request):

@@ -101,6 +101,16 @@ def test_more_members_than_the_cohort_bound_are_refused():
     refuses("has 3 members; its cohort bound is 2", charter(quantiser=quantiser(cohort=2)))
 
 
+def test_more_members_than_the_device_takes_are_refused():
+    """All sign all of a charter, so what verifying one costs grows with the square of its members."""
+    accepts(charter(), configuration=configuration(least_privacy=3, largest_batch=3))
+    refuses(
+        "has 3 members; this device takes 2 at most",
+        charter(),
+        configuration=configuration(least_privacy=3, largest_batch=2),
+    )
+
+
 def test_a_share_of_colluders_below_the_devices_is_refused():
     """γ is at least the device's own."""
     accepts(charter(parameters=Parameters(200, 300)))
@@ -131,14 +141,15 @@ def test_a_first_round_too_far_ahead_is_refused():
     refuses("round 7 already", charter(first=7), past=Past(None, 7, 1), configuration=device)
 
 
-def test_a_largest_weight_below_the_fixed_one_is_refused():
-    """A weight is fixed for good, also after an override: a charter that would cut it is refused."""
-    nine = quantiser(weight_cap=9)
-    accepts(charter(quantiser=nine, first=1), past=Past(None, 0, 9))
+def test_a_largest_weight_below_that_of_the_first_seal_is_refused():
+    """Also after an override, and whatever the device's own weight: what is refused must not tell that."""
+    past = Past(None, sealed_round=0, weight_cap=9)
+    for cap in (9, 10):
+        accepts(charter(quantiser=quantiser(weight_cap=cap), first=1), past=past)
     refuses(
-        "largest weight is 8, too small for this device",
+        "largest weight is 8; this device's weight was fixed for good under one of 9",
         charter(quantiser=quantiser(weight_cap=8), first=1),
-        past=Past(None, 0, 9),
+        past=past,
     )
 
 
@@ -288,7 +299,7 @@ def test_a_signature_of_a_stranger_is_refused():
 # --- one charter per data scope ---------------------------------------------------------------------------
 
 FIRST = charter()
-PAST = Past(FIRST, sealed_round=0, weight=1)
+PAST = Past(FIRST, sealed_round=0, weight_cap=1)
 
 
 def successor(*joining, leaving=(), **changed):

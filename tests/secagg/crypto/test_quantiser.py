@@ -62,15 +62,19 @@ def test_the_scale_never_passes_the_last_word(quantiser, data):
     assert quantiser.step == pytest.approx(2 * quantiser.clip / (quantiser.levels - 1), rel=1e-15)
 
 
-def test_the_word_size_follows_the_cohort_unless_it_is_chosen():
-    """Words have 16 bits where weights are equal and values keep about 10 bits, and 32 elsewhere."""
-    assert Quantiser.of_word_bits(0, 1.0, 1, 64).ring is RING_16
-    assert Quantiser.of_word_bits(0, 1.0, 1, 65).ring is RING_32
-    assert Quantiser.of_word_bits(0, 1.0, 2, 8).ring is RING_32
-    assert Quantiser.of_word_bits(16, 1.0, 5, 1000).ring is RING_16
-    assert Quantiser.of_word_bits(32, 1.0, 1, 2).ring is RING_32
-    with pytest.raises(UsageError, match="words have 8 bits; give 16 or 32, or 0"):
-        Quantiser.of_word_bits(8, 1.0, 1, 2)
+def test_the_ring_follows_the_cohort_unless_the_word_size_is_chosen():
+    """Words have 16 bits where weights are equal and values keep about 10 bits, and else the largest ring's."""
+    both = (RING_16, RING_32)
+    assert Quantiser.in_ring_of(both, 1.0, 1, 64).ring is RING_16
+    assert Quantiser.in_ring_of(both, 1.0, 1, 65).ring is RING_32
+    assert Quantiser.in_ring_of(both, 1.0, 2, 8).ring is RING_32
+    assert Quantiser.in_ring_of(both, 1.0, 5, 1000, word_bits=16).ring is RING_16
+    assert Quantiser.in_ring_of(both, 1.0, 1, 2, word_bits=32).ring is RING_32
+    assert Quantiser.in_ring_of((PRIME_31,), 1.0, 1, 2).ring is PRIME_31
+    with pytest.raises(UsageError, match="words of 8 bits cannot be had here; give 16 or 32, or 0"):
+        Quantiser.in_ring_of(both, 1.0, 1, 2, word_bits=8)
+    with pytest.raises(UsageError, match="words of 16 bits cannot be had here; give 32, or 0"):
+        Quantiser.in_ring_of((PRIME_31,), 1.0, 1, 2, word_bits=16)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 
 import copy
 
+import msgspec
 import numpy as np
 
 from coterie.secagg import (
@@ -18,17 +19,24 @@ from coterie.secagg import (
 )
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.protocols.open import SealedVector
+from coterie.secagg.protocols.pairwise.merkle import leaf
 from coterie.secagg.protocols.pairwise.messages import (
     Advertisement,
     Agreement,
+    Complaint,
     Delivery,
     MaskedVector,
     Opening,
     Proposal,
+    Receipt,
+    Reveal,
+    RevealCall,
     RosterCall,
+    SharersCall,
     Sharing,
     Unmasking,
 )
+from coterie.secagg.wire.framing import encode
 from coterie.secagg.wire.messages import (
     Accepted,
     Draft,
@@ -44,11 +52,22 @@ from support.secagg.servers import UPDATE, Enrolling, call, frozen, packed
 
 ENROLMENT = ((Invitation, Enrolment), (Draft, Signed), (Founding, Accepted))
 """What a client is sent on its way into a batch, and its answers."""
-PHASES = ((RosterCall, Sharing), (Delivery, MaskedVector), (Proposal, Agreement), (Opening, Unmasking))
+PHASES = (
+    (RosterCall, Sharing),
+    (Delivery, Receipt),
+    (SharersCall, MaskedVector),
+    (Proposal, Agreement),
+    (Opening, Unmasking),
+)
 """The same in the phases of a pairwise round, after the call and the advertisement."""
-SERVER_KINDS = (*(sent for sent, _ in ENROLMENT), RoundCall, UnsealedCall, *(sent for sent, _ in PHASES))
+DISPUTE = (RevealCall, Reveal)
+"""What comes before the sharers are fixed if there are complaints."""
+SERVER_KINDS = (
+    *(sent for sent, _ in ENROLMENT), RoundCall, UnsealedCall, *(sent for sent, _ in (*PHASES, DISPUTE)),
+)  # fmt: skip
 CLIENT_KINDS = (
-    *(answer for _, answer in ENROLMENT), SealedVector, Advertisement, *(answer for _, answer in PHASES),
+    *(answer for _, answer in ENROLMENT), SealedVector, Advertisement,
+    *(answer for _, answer in (*PHASES, DISPUTE)),
 )  # fmt: skip
 
 PAIRWISE = rules(inner="secagg", quantiser=quantiser(cohort=6))
@@ -67,7 +86,8 @@ class Stage:
 
     def _parts(self):
         """All objects that change."""
-        parts = [self.machine, *getattr(self.machine, "_rounds", {}).values()]
+        inside = [getattr(self.machine, name, None) for name in ("_boxes", "_uploads")]
+        parts = [self.machine, *filter(None, inside), *getattr(self.machine, "_rounds", {}).values()]
         return [*parts, self.machine.membership.store] if isinstance(self.machine, SealedClient) else parts
 
     def feed(self, data):
@@ -76,7 +96,7 @@ class Stage:
 
     def remembered(self):
         """All that the machine remembers, as values that compare, but for whose vectors a server has seen."""
-        left_out = {"_rounds", "_seen"}
+        left_out = {"_rounds", "_seen", "_vectors_from", "_irregular"}
         return [frozen({name: value for name, value in vars(part).items() if name not in left_out})
                 for part in self._parts()]  # fmt: skip
 
@@ -114,7 +134,7 @@ def _saved(part):
 def _copied(value):
     """A copy of what a machine changes in place; its buffer is kept, and its content put back."""
     if isinstance(value, dict):
-        return {key: held.copy() if isinstance(held, np.ndarray) else held for key, held in value.items()}
+        return {key: held.copy() if isinstance(held, np.ndarray | dict) else held for key, held in value.items()}
     if isinstance(value, np.ndarray) and value.base is None:
         return value.copy()
     return copy.copy(value) if isinstance(value, set | list) else value
@@ -215,44 +235,67 @@ class Life:
         self.rounds.insert(0, Stage(server, {**from_bob, SealedVector: sealed["cas"]}, "cas"))
 
     def _pairwise(self):
-        """Three batches of two in a round of SecAgg: fay advertises and is lost, so eve only helps."""
+        """Three batches of two in a round of SecAgg: fay advertises and is lost, so eve only helps.
+
+        In the next round dan complains about a good box of ana's, who reveals its key; so dan is left out.
+        """
         users = ("ana", "bob", "cas", "dan", "eve", "fay")
         clients = {user: simulated_client(user, configuration()) for user in users}
         self.pairs = clients
         charters = [
             found_batch(PAIRWISE, [clients[user] for user in users[start : start + 2]]) for start in (0, 2, 4)
         ]
-        server = sealed_round(charters, 0, terms(min_included=4))
-        later = sealed_round(charters, 1, terms(min_included=4)).start()["ana"]
-        from_user = {user: {} for user in users}
+        for round_, dispute in ((0, False), (1, True)):
+            server = sealed_round(charters, round_, terms(min_included=4))
+            later = sealed_round(charters, round_ + 1, terms(min_included=4)).start()["ana"]
+            self._pairwise_round(server, clients, later, dispute=dispute)
+
+    def _pairwise_round(self, server, clients, later, *, dispute):
+        phases = [(RoundCall, Advertisement), *PHASES]
+        if dispute:
+            phases.insert(3, DISPUTE)
+        from_user = {user: {} for user in clients}
         outgoing = server.start()
-        for phase, (sent, answered) in enumerate(((RoundCall, Advertisement), *PHASES)):
-            self._participant(clients, {RoundCall: later, sent: outgoing["ana"]}, forming=phase > 0)
-            for user, data in outgoing.items():
-                answer = clients[user].receive(data)
-                if phase == 0:
-                    if user == "ana":
-                        self._participant(clients, {RoundCall: data}, forming=False)
-                    answer = clients[user].seal(answer, UPDATE)
-                if answer is not None:
-                    from_user[user][answered] = bytes(answer)
-            seen = [user for user in ("bob", "eve", "fay") if user in outgoing]
+        for sent, answered in phases:
+            if "ana" in outgoing:
+                good = {RoundCall: later, sent: outgoing["ana"]}
+                good = (
+                    {**_after_boxes(server, clients["dan"]), **good} if sent in {SharersCall, RevealCall} else good
+                )
+                self._participant(clients, good, forming=sent is not RoundCall, first=server.round + 1)
+            self._answer(server, clients, outgoing, from_user, answered)
+            if dispute and answered is Receipt:
+                complaint = _complaint(server, clients["dan"], of="ana")
+                from_user["dan"][Receipt] = encode(Receipt(SCOPE, server._roster.context, "dan", (complaint,)))
+            seen = [user for user in ("ana", "bob", "eve", "fay") if user in outgoing]
             self.pairings += [Stage(server, dict(from_user[user]), user) for user in seen]
             for user in outgoing:
-                if answered in from_user[user] and (user, phase) != ("fay", 1):
+                lost = (dispute, user, answered) == (False, "fay", Sharing)
+                if answered in from_user[user] and not lost:
                     server.receive(user, from_user[user][answered])
             self.pairings += [Stage(server, dict(from_user[user]), user) for user in seen]
             outgoing = server.advance()
-        self.pairings += [Stage(server, dict(from_user[user]), user) for user in ("bob", "fay")]
+        self.pairings += [Stage(server, dict(from_user[user]), user) for user in ("bob", "dan", "fay")]
 
-    def _participant(self, clients, good, *, forming):
+    def _answer(self, server, clients, outgoing, from_user, answered):
+        """Let all answer; ana is kept once more between a call and its seal."""
+        for user, data in outgoing.items():
+            answer = clients[user].receive(data)
+            if answered is Advertisement:
+                if user == "ana":
+                    self._participant(clients, {RoundCall: data}, forming=False, first=server.round + 1)
+                answer = clients[user].seal(answer, UPDATE)
+            if answer is not None:
+                from_user[user][answered] = bytes(answer)
+
+    def _participant(self, clients, good, *, forming, first):
         """Keep ana in a round, also while a next batch is being formed, and go on as before."""
         mates = {user: clients[user] for user in ("ana", "bob")}
         before = [Stage(client, good) for client in mates.values()]
         self.participants.append(before[0])
         if not forming:
             return
-        founder = BatchFounder(PAIRWISE, mates, first=1)
+        founder = BatchFounder(PAIRWISE, mates, first=first)
         outgoing = founder.invitations()
         forming = dict(good)
         for sent, _ in ENROLMENT[:2]:
@@ -278,6 +321,7 @@ class Life:
         outgoing = server.start()
         for phase, (sent, _) in enumerate(((UnsealedCall, Advertisement), *PHASES)):
             good = {UnsealedCall: later, sent: outgoing["ana"]}
+            good = {**_after_boxes(server, clients["bob"]), **good} if sent is SharersCall else good
             self.loners.append(Stage(clients["ana"], good))
             answers = {user: clients[user].receive(data) for user, data in outgoing.items()}
             if phase == 0:
@@ -286,3 +330,22 @@ class Life:
             for user, answer in answers.items():
                 server.receive(user, bytes(answer))
             outgoing = server.advance()
+
+
+def _complaint(server, holder, *, of):
+    """A holder's signed complaint about the good box that a user sent it, as the server gets it."""
+    roster = server._roster
+    sender, mine = roster.position[of], roster.position[holder.user]
+    digest = leaf(server._boxes._box(sender, mine))
+    identity = holder._identity if isinstance(holder, UnsealedClient) else holder.membership.identity
+    return Complaint(sender, digest, identity.sign("complaint", *roster.complaint(sender, mine, digest)))
+
+
+def _after_boxes(server, holder):
+    """What ana may be sent once it has looked into its boxes: a complaint, or the sharers, as they are so far."""
+    roster = server._roster
+    complaint = msgspec.structs.replace(_complaint(server, holder, of="ana"), user=roster.position[holder.user])
+    return {
+        RevealCall: encode(RevealCall(SCOPE, roster.context, (complaint,))),
+        SharersCall: encode(SharersCall(SCOPE, roster.context, tuple(sorted(server._boxes.senders)))),
+    }
