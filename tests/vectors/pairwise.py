@@ -1,7 +1,9 @@
 """Rounds of SecAgg and SecAgg+ (docs/protocol.md §5)."""
 
 import struct
+from fractions import Fraction
 from itertools import islice
+from math import comb
 
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from primitives import (
@@ -54,11 +56,11 @@ def roster_cases():
         flat = {
             f"line_{number}_{part}": value for number, each in enumerate(lines) for part, value in each.items()
         }
-        return {"context": CONTEXT, "inner": "secagg", **flat}
+        return {"context": CONTEXT, **flat}
 
     for number in (2, 3, 5):
         lines = [line(user) for user in USERS[:number]]
-        numbers = {"threshold": 2 * number // 3 + 1}
+        numbers = {"threshold": threshold_of(number)}
         yield case(f"{number} users", **fields(lines), **numbers, digest=roster_digest(lines))
     for name, changed in (
         ("signed for another round", {"context": OTHER}),
@@ -76,25 +78,53 @@ def roster_cases():
     yield refused("keys swapped", **fields([swapped, line("bob")]))
 
 
-def half_degree(users):
-    half = 0
-    while 3**half < users * 2**40:
-        half += 1
-    return half
+def threshold_of(users, colluders=200):
+    return (users + users * colluders // 1000) // 2 + 1
+
+
+def tail_from(least, population, marked, drawn):
+    """Pr[Hyp ≥ least]: so many marked ones among some that are drawn without putting them back."""
+    ways = sum(comb(marked, k) * comb(population - marked, drawn - k) for k in range(least, drawn + 1))
+    return Fraction(ways, comb(population, drawn))
+
+
+def neighbourhood(users, colluders, losses):
+    """Degree and threshold of SecAgg+, by the three conditions as they are written."""
+    colluding, lost = users * colluders // 1000, users * losses // 1000
+    if users < 60:
+        return users - 1, threshold_of(users, colluders)
+    for degree in range(2, users - 1, 2):
+        least = next(
+            t
+            for t in range(2, degree + 2)
+            if users * tail_from(t, users - 1, colluding, degree) <= Fraction(1, 2**41)
+        )
+        left = users - 1 - max(lost - 1, 0)
+        short = 1 - tail_from(least, users - 1, left, degree)
+        gone = Fraction(1)
+        for place in range(degree):
+            gone *= Fraction(max(colluding + lost - place, 0), users - place)
+        apart = users * (users - 1) // 2 * gone
+        if least <= degree and users * short <= Fraction(1, 2**20) and apart <= Fraction(1, 2**41):
+            return degree, least
+    return users - 1, threshold_of(users, colluders)
 
 
 def graph_cases():
-    for users in (2, 12, 59, 60, 100, 300):
-        for inner in ("secagg", "secagg+"):
-            place, half = users // 3, half_degree(users)
-            holders = range(users)
-            if inner == "secagg+" and 2 * half < users - 1:
-                stream = words(sha256(CONTEXT + ROSTER), RING_32, 0, 2 * users)
-                order = sorted(range(users), key=lambda i: int.from_bytes(stream[8 * i : 8 * i + 8], "little"))
-                at = order.index(place)
-                holders = sorted(order[(at + step) % users] for step in range(-half, half + 1))
-            fields = {"context": CONTEXT, "digest": ROSTER, "inner": inner, "users": users, "place": place}
-            yield case(f"{users} users", **fields, holders=" ".join(map(str, holders)))
+    for users in (2, 12, 59, 60, 100, 150):
+        for colluders, losses in ((200, 300), (100, 100)):
+            place, stream = users // 3, words(sha256(CONTEXT + ROSTER), RING_32, 0, 2 * users)
+            for inner in ("secagg", "secagg+"):
+                complete = (users - 1, threshold_of(users, colluders))
+                degree, least = complete if inner == "secagg" else neighbourhood(users, colluders, losses)
+                holders = range(users)
+                if degree < users - 1:
+                    order = sorted(range(users), key=lambda i: int.from_bytes(stream[8 * i : 8 * i + 8], "little"))
+                    steps = range(-degree // 2, degree // 2 + 1)
+                    holders = sorted(order[(order.index(place) + step) % users] for step in steps)
+                fields = {"seed": sha256(CONTEXT + ROSTER), "inner": inner, "users": users, "place": place}
+                shares = {"colluders": colluders, "losses": losses, "degree": degree, "threshold": least}
+                yield case(f"{users} users", **fields, **shares, holders=" ".join(map(str, holders)))
 
 
 def share_words(secret, threshold, point, randomness):
@@ -137,31 +167,108 @@ def pair_cases():
         yield refused("low order", **ids, secret=MASK["ana"], public=peer)
 
 
-def box_cases():
-    def box(sender, receiver, context=CONTEXT, digest=ROSTER):
-        info = enc("coterie/v2/share", context, digest, sender, receiver)
-        key = expand(extract(x25519(SHARE[sender], seal_public(SHARE[receiver])), context), info)
-        return ChaCha20Poly1305(key).encrypt(bytes(12), shares, info)
+def commitments(pair):
+    tagged = (enc("coterie/v2/commitment", what) for what in ("seed", "key"))
+    return b"".join(sha256(tag + share) for tag, share in zip(tagged, (pair[:36], pair[36:]), strict=True))
 
-    shares = bytes(range(72))
-    given = {"context": CONTEXT, "roster": ROSTER, "shares": shares}
-    ana_to_bob = given | {
-        "user": b"ana", "peer": b"bob", "secret": SHARE["ana"], "public": seal_public(SHARE["bob"])
-    }  # fmt: skip
-    for own, other in (("ana", "bob"), ("bob", "ana"), ("zoë", "ana")):
-        ids = {"user": own.encode(), "peer": other.encode()}
-        keys = {"secret": SHARE[own], "public": seal_public(SHARE[other])}
-        yield case("a box", **given, **ids, **keys, box=box(own, other))
+
+BOX_KEY = sha256(b"coterie vector: the key of a box")
+PAIR = struct.pack("<18I", *range(18))
+
+
+def box(sender, holder, key=BOX_KEY, pair=PAIR, **changed):
+    """The key's public half, the encrypted pair, and the commitments to both shares."""
+    public = seal_public(key)
+    places = {"context": CONTEXT, "digest": ROSTER, "sender": sender, "holder": holder} | changed
+    info = enc("coterie/v2/box", *places.values(), public)
+    cipher = expand(extract(x25519(key, seal_public(SHARE[holder])), places["context"]), info)
+    return public + ChaCha20Poly1305(cipher).encrypt(bytes(12), pair, info) + commitments(pair)
+
+
+def box_cases():
+    def fields(sender, holder, made):
+        ids = {"context": CONTEXT, "roster": ROSTER, "sender": sender.encode(), "holder": holder.encode()}
+        keys = {"secret": SHARE[holder], "public": seal_public(SHARE[holder]), "key": BOX_KEY}
+        return {**ids, **keys, "pair": PAIR, "box": made}
+
+    for sender, holder in (("ana", "bob"), ("bob", "ana"), ("zoë", "ana")):
+        yield case("a box", **fields(sender, holder, box(sender, holder)))
     good = box("ana", "bob")
-    for bit in (0, 71 * 8, 72 * 8, 88 * 8 - 1):
+    for bit in (0, 31 * 8, 32 * 8, 104 * 8, 119 * 8, 120 * 8, 151 * 8, 152 * 8, 184 * 8 - 1):
         flipped = int.from_bytes(good, "little") ^ 1 << bit
-        yield refused(f"bit {bit} flipped", **ana_to_bob, box=flipped.to_bytes(88, "little"))
-    yield refused("cut off", **ana_to_bob, box=good[:-1])
-    yield refused("too long", **ana_to_bob, box=good + b"\0")
-    yield refused("of the other direction", **ana_to_bob, box=box("bob", "ana"))
-    yield refused("of another pair", **ana_to_bob, box=box("ana", "zoë"))
-    yield refused("of another round", **ana_to_bob, box=box("ana", "bob", context=OTHER))
-    yield refused("of another roster", **ana_to_bob, box=box("ana", "bob", digest=OTHER))
+        yield refused(f"bit {bit} flipped", **fields("ana", "bob", flipped.to_bytes(184, "little")))
+    for name, other in (
+        ("of the other direction", box("bob", "ana")),
+        ("of another pair", box("ana", "zoë")),
+        ("for another sender", box("zoë", "bob")),
+        ("of another round", box("ana", "bob", context=OTHER)),
+        ("of another roster", box("ana", "bob", digest=OTHER)),
+        ("commitments to something else", good[:-64] + commitments(bytes(72))),
+        ("commitments swapped", good[:-64] + good[-32:] + good[-64:-32]),
+        ("words that are not below p", box("ana", "bob", pair=PAIR[:-4] + struct.pack("<I", PRIME_31))),
+        ("a key of low order", LOW_ORDER[0] + good[32:]),
+    ):
+        yield refused(name, **fields("ana", "bob", other))
+
+
+def merkle_root(leaves):
+    """The root over leaves that are filled up with zeros to a power of two."""
+    row = [sha256(b"\0" + content) for content in leaves]
+    row += [bytes(32)] * ((1 << (len(row) - 1).bit_length()) - len(row))
+    while len(row) > 1:
+        row = [sha256(b"\1" + row[at] + row[at + 1]) for at in range(0, len(row), 2)]
+    return row[0]
+
+
+def merkle_path(leaves, place):
+    """The siblings of a leaf, from below: roots of the other halves."""
+    size = 1 << (len(leaves) - 1).bit_length()
+    row = [sha256(b"\0" + content) for content in leaves] + [bytes(32)] * (size - len(leaves))
+    path = b""
+    while len(row) > 1:
+        path += row[place ^ 1]
+        row, place = [sha256(b"\1" + row[at] + row[at + 1]) for at in range(0, len(row), 2)], place // 2
+    return path
+
+
+def sharing_cases():
+    """What a user signs for all its boxes, and the path of each of them."""
+    for number in (1, 2, 3, 5, 8):
+        boxes = [sha256(b"coterie vector: box %d" % at) * 5 for at in range(number)]
+        digest, own = sha256(b"coterie vector: a seed's digest"), commitments(PAIR)
+        leaves = [digest + own, *boxes]
+        root = merkle_root(leaves)
+        signature = sign(IDENTITY["ana"], enc("coterie/v2/share", CONTEXT, ROSTER, "ana", root))
+        given = {"context": CONTEXT, "roster": ROSTER, "user": b"ana", "secret": IDENTITY["ana"]}
+        made = {"seed_digest": digest, "own": own, "boxes": b"".join(boxes), "root": root, "signature": signature}
+        paths = {f"path_{at}": merkle_path(leaves, at + 1) for at in range(number)}
+        yield case(
+            f"{number} boxes", **given, public=identity_public(IDENTITY["ana"]), number=number, **made, **paths
+        )
+
+
+def complaint_cases():
+    def fields(signature, **changed):
+        ids = {"sender": b"ana", "holder": b"bob", "box_digest": sha256(b"\0" + box("ana", "bob"))}
+        public = identity_public(IDENTITY["bob"])
+        return {"context": CONTEXT, "roster": ROSTER, **ids, "public": public, "signature": signature} | changed
+
+    def signed(*statement, by="bob", purpose="complaint"):
+        return sign(IDENTITY[by], enc(f"coterie/v2/{purpose}", *statement))
+
+    digest = sha256(b"\0" + box("ana", "bob"))
+    good = (CONTEXT, ROSTER, "ana", "bob", digest)
+    yield case("a complaint", **fields(signed(*good), secret=IDENTITY["bob"]))
+    for name, signature in (
+        ("by another holder", signed(*good, by="zoë")),
+        ("about another sender", signed(CONTEXT, ROSTER, "zoë", "bob", digest)),
+        ("about another box", signed(CONTEXT, ROSTER, "ana", "bob", OTHER)),
+        ("of another round", signed(OTHER, ROSTER, "ana", "bob", digest)),
+        ("of another roster", signed(CONTEXT, OTHER, "ana", "bob", digest)),
+        ("for another purpose", signed(*good, purpose="share")),
+        ("unsigned", bytes(64)),
+    ):
+        yield refused(name, **fields(signature))
 
 
 def agreement_cases():
@@ -199,8 +306,13 @@ MESSAGES = {
     "Advertisement": ("client", [10, "keyboard", A, "ana", B, A, S], b""),
     "RosterCall": ("server", [11, "keyboard", A, [["ana", A, B, A, S], ["bob", B, A, B, S]]], b""),
     "RosterCall without users": ("server", [11, "keyboard", A, []], b""),
-    "Sharing": ("client", [12, "keyboard", A, "ana", B, bytes(range(88)) * 3], b""),
-    "Delivery": ("server", [13, "keyboard", A, [0, 1, 300, 65_534], bytes(range(88))], b""),
+    "Sharing": ("client", [12, "keyboard", A, "ana", B, S, bytes(range(184)) * 3, S], b""),
+    "Delivery": ("server", [13, "keyboard", A, [0, 1, 300, 65_534], bytes(range(248))], b""),
+    "Receipt": ("client", [19, "keyboard", A, "ana", [[0, B, S], [300, A, S]]], b""),
+    "Receipt without complaints": ("client", [19, "keyboard", A, "ana", []], b""),
+    "RevealCall": ("server", [20, "keyboard", A, [[7, B, S]]], b""),
+    "Reveal": ("client", [21, "keyboard", A, "ana", A + B], b""),
+    "SharersCall": ("server", [22, "keyboard", A, [0, 1, 127, 128]], b""),
     "MaskedVector": ("client", [14, "keyboard", A, "ana", S], bytes(range(20))),
     "Proposal": ("server", [15, "keyboard", A, [0, 1, 127, 128], []], b""),
     "Agreement": ("client", [16, "keyboard", A, "ana", S], b""),
@@ -220,7 +332,12 @@ def message_cases():
         ("RosterCall", 2, b""), ("RosterCall", 3, b"lines"), ("RosterCall", 3, [roster[0][:4]]),
         ("RosterCall", 3, [[*roster[0], 0]]), ("RosterCall", 3, [["", *roster[0][1:]]]),
         ("RosterCall", 3, [["ana", A[:31], B, A, S]]), ("RosterCall", 3, [["ana", A, B, A, S[:63]]]),
-        ("Sharing", 4, B[:31]), ("Sharing", 5, "text"), ("Sharing", 5, [b"share"]),
+        ("Sharing", 4, B[:31]), ("Sharing", 5, S[:63]), ("Sharing", 5, S + b"\0"), ("Sharing", 6, "text"),
+        ("Sharing", 6, [b"box"]), ("Sharing", 7, S[:63]),
+        ("Receipt", 3, ""), ("Receipt", 4, b""), ("Receipt", 4, [[0, B]]), ("Receipt", 4, [[65_535, B, S]]),
+        ("Receipt", 4, [[0, B[:31], S]]), ("Receipt", 4, [[0, B, S[:63]]]), ("Receipt", 4, [[0, B, S, 0]]),
+        ("RevealCall", 2, A[:31]), ("RevealCall", 3, [[-1, B, S]]), ("Reveal", 4, "key"), ("Reveal", 3, ""),
+        ("SharersCall", 3, [65_535]), ("SharersCall", 3, [-1]), ("SharersCall", 3, b""),
         ("Delivery", 3, [65_535]), ("Delivery", 3, [-1]), ("Delivery", 3, ["ana"]), ("Delivery", 4, 7),
         ("MaskedVector", 3, "x" * 65), ("MaskedVector", 4, S + b"\0"),
         ("Proposal", 3, 0), ("Proposal", 4, [2**64 - 1]), ("Proposal", 4, [1.5]),
@@ -231,7 +348,8 @@ def message_cases():
         sender, fields, tail = MESSAGES[name]
         body = packed([*fields[:at], wrong, *fields[at + 1 :]])
         yield refused(f"{name}, field {at}: {str(wrong)[:20]}", sender=sender, data=framed(body, tail))
-    for name in ("Advertisement", "RosterCall", "Sharing", "Delivery", "MaskedVector", "Proposal",
+    for name in ("Advertisement", "RosterCall", "Sharing", "Delivery", "MaskedVector", "Proposal", "Receipt",
+                 "RevealCall", "Reveal", "SharersCall",
                  "Agreement", "Opening", "Unmasking"):  # fmt: skip
         sender, fields, tail = MESSAGES[name]
         other = {"client": "server", "server": "client"}[sender]
@@ -248,6 +366,8 @@ FILES = {
     "shamir": shamir_cases,
     "pair": pair_cases,
     "box": box_cases,
+    "sharing": sharing_cases,
+    "complaint": complaint_cases,
     "agreement": agreement_cases,
     "pairwise_messages": message_cases,
 }

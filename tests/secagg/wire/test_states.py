@@ -59,8 +59,8 @@ def table_after(text):
 def test_every_state_is_tried(life):
     """The stages below cover every state, and for the client every pair of its two machines' states.
 
-    A client that answers stands in the phases of a round too, but for the last: who is done is ready again. Only in
-    the sealed round there are complaints.
+    A client that answers stands in the phases of a round too, but for the last: who is done is ready again.
+    Complaints come in the sealed round only.
     """
 
     def seen(stages):

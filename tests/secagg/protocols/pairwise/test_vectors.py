@@ -1,29 +1,45 @@
 """The files of tests/vectors about pairwise rounds, against Coterie."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
 
 from coterie.errors import PeerError
-from coterie.secagg.crypto.keys import IdentityKey, MaskKey, Seed, ShareKey, verify_signature
+from coterie.secagg import IdentityKey, Parameters, Seed
+from coterie.secagg.crypto.keys import BoxKey, MaskKey, ShareKey, verify_signature
 from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import RING_32
 from coterie.secagg.crypto.shamir import combine, split
 from coterie.secagg.protocols import messages_from_client, messages_from_server
+from coterie.secagg.protocols.pairwise.boxes import BOX_BYTES, Route
+from coterie.secagg.protocols.pairwise.graph import Graph, complete_neighbourhood, sparse_neighbourhood
+from coterie.secagg.protocols.pairwise.merkle import leaf, path_root
 from coterie.secagg.protocols.pairwise.messages import RosterLine
-from coterie.secagg.protocols.pairwise.pairs import locked, pair_mask, seed_digest, unlocked
-from coterie.secagg.protocols.pairwise.roster import Roster, check_line, listed
+from coterie.secagg.protocols.pairwise.pairs import pair_mask, seed_digest
+from coterie.secagg.protocols.pairwise.roster import Roster, check_line, encode_positions
+from coterie.secagg.protocols.pairwise.sharing import sharing_tree
 from coterie.secagg.wire.framing import blank
 from support.secagg.vectors import cases, words
 
 
+@dataclass(frozen=True)
+class Setting:
+    """A round of which only the context and the parameters are known."""
+
+    context: bytes
+    parameters: Parameters = field(default_factory=Parameters)
+
+
 def roster(case):
+    """The roster of a case."""
     lines = []
     while f"line_{len(lines)}_user" in case:
         prefix = f"line_{len(lines)}_"
         parts = ("user", "identity", "mask_key", "share_key", "signature")
         user, *rest = (bytes.fromhex(case[prefix + part]) for part in parts)
         lines.append(RosterLine(user.decode(), *rest))
-    return Roster(case.context, case["inner"], tuple(lines))
+    return Roster(Setting(case.context), tuple(lines), complete_neighbourhood)
 
 
 @cases("roster", success=True)
@@ -45,11 +61,12 @@ def test_roster_refused(case):
 
 @cases("graph", success=True)
 def test_graph(case):
-    """Who holds shares of whom, in a roster of so many lines."""
-    line = RosterLine("", b"", b"", b"", b"")
-    found = Roster(case.context, case["inner"], (line,) * case["users"])
-    object.__setattr__(found, "digest", case.digest)
-    assert " ".join(map(str, found.graph.holders(case["place"]))) == case["holders"]
+    """How many neighbours there are, how many shares open a secret, and who holds shares of whom."""
+    rule = complete_neighbourhood if case["inner"] == "secagg" else sparse_neighbourhood
+    found = rule(case["users"], Parameters(case["colluders"], case["losses"]))
+    assert (found.degree, found.threshold) == (case["degree"], case["threshold"])
+    graph = Graph(case["users"], found, Seed(case.seed))
+    assert " ".join(map(str, graph.holders(case["place"]))) == case["holders"]
 
 
 @cases("shamir", success=True)
@@ -70,12 +87,13 @@ def test_shamir_refused(case):
     assert combine(points, shares) is None
 
 
-def pair_of(case):
+def two(case, user, peer, public):
+    """A roster of two, whose digest is the case's."""
     lines = (
-        RosterLine(case.user.decode(), bytes(32), bytes(32), bytes(32), bytes(64)),
-        RosterLine(case.peer.decode(), bytes(32), case.public, case.public, bytes(64)),
+        RosterLine(user.decode(), bytes(32), bytes(32), bytes(32), bytes(64)),
+        RosterLine(peer.decode(), bytes(32), public, public, bytes(64)),
     )
-    found = Roster(case.context, "secagg", lines)
+    found = Roster(Setting(case.context), lines, complete_neighbourhood)
     object.__setattr__(found, "digest", case.roster)
     return found
 
@@ -83,7 +101,7 @@ def pair_of(case):
 @cases("pair", success=True)
 def test_pair(case):
     """Seed, sign and first words of the mask of a pair, and what tells a seed from another."""
-    found = pair_of(case)
+    found = two(case, case.user, case.peer, case.public)
     mask = pair_mask(found, case.user.decode(), MaskKey.from_bytes(case.secret), found.lines[1])
     assert (mask.seed, mask.sign) == (Seed(case.seed), case["sign"])
     assert words(Keystream(mask.seed, RING_32), len(case.words)) == case.words
@@ -93,31 +111,64 @@ def test_pair(case):
 @cases("pair", success=False)
 def test_pair_refused(case):
     """A mask key of low order."""
-    found = pair_of(case)
+    found = two(case, case.user, case.peer, case.public)
     with pytest.raises(PeerError, match="the mask key of 'bob' has low order"):
         pair_mask(found, case.user.decode(), MaskKey.from_bytes(case.secret), found.lines[1])
 
 
 @cases("box", success=True)
 def test_box(case):
-    """Shares encrypted for one receiver, and back."""
-    found, way = pair_of(case), ShareKey.from_bytes(case.secret).agree(case.public, who="bob")
-    sender, receiver = case.user.decode(), case.peer.decode()
-    assert locked(found, way, sender, receiver, case.shares) == case.box
-    assert unlocked(found, way, sender, receiver, case.box) == case.shares
+    """Shares encrypted for one holder, and back: by the holder, and by whoever is given the box's key."""
+    route = Route(two(case, case.sender, case.holder, case.public), 0, 1)
+    assert route.encrypt_shares(BoxKey.from_bytes(case.key), case.pair) == case.box
+    assert len(case.box) == BOX_BYTES
+    assert route.decrypt_shares(ShareKey.from_bytes(case.secret), case.box) == case.pair
+    assert route.revealed_shares(case.key, case.box) == case.pair
 
 
 @cases("box", success=False)
-def test_box_refused(case):
-    """Boxes that were changed, or made for another sender, receiver, round or roster."""
-    found, way = pair_of(case), ShareKey.from_bytes(case.secret).agree(case.public, who="bob")
-    with pytest.raises(PeerError, match=r"the shares of '.*' are forged"):
-        unlocked(found, way, case.user.decode(), case.peer.decode(), case.box)
+def test_box_that_does_not_open(case):
+    """Changed boxes, and those of another sender, holder, round or roster, open for nobody."""
+    route = Route(two(case, case.sender, case.holder, case.public), 0, 1)
+    assert route.decrypt_shares(ShareKey.from_bytes(case.secret), case.box) is None
+    assert route.revealed_shares(case.key, case.box) is None
+
+
+@cases("sharing", success=True)
+def test_sharing(case):
+    """One signature for all boxes, and the path by which a holder checks it with its own box alone."""
+    size = len(case.boxes) // case["number"]
+    boxes = [case.boxes[size * at : size * (at + 1)] for at in range(case["number"])]
+    tree = sharing_tree(case.seed_digest, case.own, boxes)
+    assert tree.root == case.root
+    found = two(case, case.user, b"bob", bytes(32))
+    assert IdentityKey.from_bytes(case.secret).sign("share", *found.boxes(0, tree.root)) == case.signature
+    for at, box in enumerate(boxes):
+        assert tree.path(1 + at) == bytes.fromhex(case[f"path_{at}"])
+        assert path_root(leaf(box), 1 + at, tree.path(1 + at)) == case.root
+
+
+@cases("complaint", success=True)
+def test_complaint(case):
+    """What a holder signs about a box."""
+    found = two(case, case.sender, case.holder, bytes(32))
+    signed = IdentityKey.from_bytes(case.secret).sign("complaint", *found.complaint(0, 1, case.box_digest))
+    assert signed == case.signature
+
+
+@cases("complaint", success=False)
+def test_complaint_refused(case):
+    """Complaints by others, about others, or about another box."""
+    found = two(case, case.sender, case.holder, bytes(32))
+    with pytest.raises(PeerError, match="forged"):
+        verify_signature(
+            case.public, case.signature, "complaint", *found.complaint(0, 1, case.box_digest), who="eve"
+        )
 
 
 def agreed(case):
     lists = [tuple(map(int, case[name].split())) for name in ("sharers", "included", "excluded")]
-    return case.context, case.roster, *map(listed, lists)
+    return case.context, case.roster, *map(encode_positions, lists)
 
 
 @cases("agreement", success=True)
