@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.cli.options import Json, check_seed, check_torch, dropout_choices
+from coterie.cli.options import Json, check_seed, check_torch, dropout_choices, seed_list
 from coterie.errors import CoterieError, UsageError
 from coterie.storage.files import atomic_write
 
@@ -55,6 +55,9 @@ def run(
     ] = False,
     rounds: Annotated[int | None, typer.Option(help="J, the number of rounds.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed for everything that is drawn.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="One run per seed (0-4 or 0,3,7), each in a folder inside --out, compared.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for the run (runs/ and the time).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     keep_aggregates: Annotated[
@@ -88,6 +91,8 @@ def run(
       coterie run experiment.toml --seed 7 --out runs/seed-7
 
       coterie run --resume runs/seed-7
+
+      coterie run --seeds 0-4 --out five
     """
     from coterie.cli.live import LiveView
     from coterie.cli.run_summary import print_result
@@ -110,28 +115,62 @@ def run(
             "seed": seed,
         }
     )
+    if seeds is not None and resume is None:
+        wanted = seed_list(seeds, seed)
+        _run_series(
+            _spec(spec_file, changes),
+            wanted,
+            out or _new_folder_name(),
+            workers,
+            tensorboard=tensorboard,
+            json_=json_,
+        )
+        return
     with LiveView() as view:
         if resume is not None:
-            if changes or spec_file is not None or out is not None:
+            if changes or spec_file is not None or out is not None or seeds is not None:
                 raise UsageError(
                     "--resume goes on with a run as it was begun; add --tensorboard or --workers at most"
                 )
             job = _resumed(resume, view, workers)
         else:
             job = _started(_spec(spec_file, changes), out or _new_folder_name(), view, workers)
-        try:
-            view.begin(job)
-            result, written = _finish(job, view, tensorboard=tensorboard)
-        except (KeyboardInterrupt, CoterieError) as error:
-            view.say(_stopped(job, error))
-            raise
-    summary = result.summary()
-    with atomic_write(job.folder.summary) as file:
-        file.write(f"{json.dumps(summary, indent=2)}\n".encode())
+        result, written = _complete(job, view, tensorboard=tensorboard)
     if json_:
-        typer.echo(json.dumps(summary))
+        typer.echo(json.dumps(result.summary()))
     else:
-        print_result(result, [*written, job.folder.summary])
+        print_result(result, written)
+
+
+def _run_series(
+    spec: Spec, seeds: list[int], series: Path, workers: int | None, *, tensorboard: bool, json_: bool
+) -> None:
+    """Run a spec once per seed, going on with what is there, then compare the runs on one page."""
+    from coterie.cli.live import LiveView
+    from coterie.cli.report import PAGE, report_comparison
+    from coterie.experiment.seeds import run_of_seed
+
+    results = []
+    for place, seed in enumerate(seeds, start=1):
+        with LiveView() as view:
+            view.say(f"Seed {seed}, run {place} of {len(seeds)}; the same command goes on if it is stopped")
+            with view.waiting("Preparing data, devices and batches"):
+                job = run_of_seed(spec, series, seed, view.fetching, workers=workers)
+            results.append(_complete(job, view, tensorboard=tensorboard)[0])
+    report_comparison(tuple(results), series / PAGE, json_=json_)
+
+
+def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult, list[Path]]:
+    """Run what is left of a run and write its report and summary; return the result and the files."""
+    try:
+        view.begin(job)
+        result, written = _finish(job, view, tensorboard=tensorboard)
+    except (KeyboardInterrupt, CoterieError) as error:
+        view.say(_stopped(job, error))
+        raise
+    with atomic_write(job.folder.summary) as file:
+        file.write(f"{json.dumps(result.summary(), indent=2)}\n".encode())
+    return result, [*written, job.folder.summary]
 
 
 def _stopped(job: Run, error: BaseException) -> str:
