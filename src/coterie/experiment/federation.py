@@ -16,7 +16,7 @@ from coterie.training.data.partition import Partition
 from coterie.training.data.published import load
 from coterie.training.data.spread import dirichlet, iid, shards, shards_and_shared
 
-SPREADS = ("iid", "shards", "shards-shared", "dirichlet")
+PARTITIONS = ("iid", "shards", "shards-shared", "dirichlet")
 
 
 def federation_of(data: Data, rng: np.random.Generator, progress: Progress = no_progress) -> Federation:
@@ -38,16 +38,21 @@ def _partition(data: Data, dataset: Dataset, rng: np.random.Generator) -> Partit
         case "iid":
             return iid(len(labels), data.users, rng)
         case "shards":
-            return shards(labels, data.users)
+            return _in_order(shards(labels, data.users), data, rng)
         case "shards-shared":
-            return shards_and_shared(labels, data.users, data.shared, rng)
+            return _in_order(shards_and_shared(labels, data.users, data.shared, rng), data, rng)
         case "dirichlet":
             return dirichlet(labels, data.users, data.concentration, rng)
     if not Path(data.partition).is_file():
         raise UsageError(
-            f"there is no partition {data.partition!r}; give {', '.join(SPREADS)}, or the file of an assignment"
+            f"there is no partition {data.partition!r}; give {', '.join(PARTITIONS)}, or a saved partition's file"
         )
     partition = read_partition(data.partition)
     if len(partition) != data.users:
         raise UsageError(f"{data.partition} is for {len(partition)} users, not for {data.users}; set data.users")
     return partition
+
+
+def _in_order(partition: Partition, data: Data, rng: np.random.Generator) -> Partition:
+    """Return shards as they are cut, the first user with the lowest labels, or handed out at random."""
+    return partition.shuffled(rng) if data.order == "random" else partition

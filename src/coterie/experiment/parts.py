@@ -9,14 +9,15 @@ from torch import nn
 from coterie.errors import UsageError
 from coterie.experiment.federation import federation_of
 from coterie.experiment.spec import Spec
-from coterie.experiment.world import World
+from coterie.experiment.world import World, drawn_dropout, partition_rng
 from coterie.selection import BatchSelector, Selector, selector_named
 from coterie.training.data.federation import Federation
 from coterie.training.data.fetch import Progress, no_progress
+from coterie.training.data.spread import dropout_by_label
 from coterie.training.engine.local import Trainer
 from coterie.training.engine.trainers import make_trainer
 from coterie.training.models import make_model
-from coterie.values import BatchPlan
+from coterie.values import BatchPlan, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,21 +54,44 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
     `workers` clients are trained side by side on a CPU: as many as there are cores, unless given. The result does
     not depend on it, so it is not part of the spec.
     """
-    world = World(spec.seed, spec.data.users, spec.selection.dropout, spec.selection.lost)
-    selector = _selector(spec, world)
-    federation = federation_of(spec.data, world.spread(), progress)
-    if federation.users != spec.data.users:
-        raise UsageError(
-            f"{spec.data.source} has {federation.users} users, not {spec.data.users}; set data.users to that"
-        )
+    chosen = spec.selection.dropout
+    if (
+        chosen == "by-label"
+    ):  # who is away depends on the data; otherwise a scheme is refused before any is fetched
+        federation = _federation(spec, progress)
+        dropout = dropout_by_label(_label_counts(federation))
+        world = World(spec.seed, dropout, spec.selection.lost)
+        selector = _selector(spec, world)
+    else:
+        world = World(spec.seed, drawn_dropout(spec.seed, chosen, spec.data.users), spec.selection.lost)
+        selector = _selector(spec, world)
+        federation = _federation(spec, progress)
     _check_weights(spec, federation)
-    federation = federation.to(_device(spec.training.device))
-    model = make_model(spec.training.model, federation.classes, spec.seed)
+    device = _device(spec.training.device)
+    if workers is not None and device.type != "cpu":
+        raise UsageError(
+            f"{workers} workers have no effect on a GPU; leave them out, or set training.device to cpu"
+        )
+    federation = federation.to(device)
+    model = make_model(spec.training.model, federation.classes, spec.seed, federation.images.shape[1:])
     _check_fit(spec, model, federation)
     trainer = make_trainer(
         model, federation, spec.training, cohort=spec.selection.per_round, seed=spec.seed, workers=workers
     )
     return Parts(spec, world, federation, model, trainer, selector)
+
+
+def _federation(spec: Spec, progress: Progress) -> Federation:
+    federation = federation_of(spec.data, partition_rng(spec.seed), progress)
+    if federation.users != spec.data.users:
+        raise UsageError(
+            f"{spec.data.source} has {federation.users} users, not {spec.data.users}; set data.users to that"
+        )
+    return federation
+
+
+def _label_counts(federation: Federation) -> IntArray:
+    return federation.partition.label_counts(federation.labels.numpy(), federation.classes)
 
 
 def _selector(spec: Spec, world: World) -> Selector:
@@ -112,16 +136,23 @@ def _check_aggregation(spec: Spec, selector: Selector) -> None:
 
 def _check_fit(spec: Spec, model: nn.Module, federation: Federation) -> None:
     """Refuse a model that cannot take the users' examples, before anything is written."""
-    example = federation.images[:1].cpu()
+    example, name = federation.images[:1].cpu(), spec.training.model
     try:
         with torch.no_grad():
-            model.eval()(example)
-    except RuntimeError:
+            outputs = model.eval()(example)
+    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
         shape = " × ".join(map(str, example.shape[1:]))
+        why = f" ({type(error).__name__}: {error})" if ":" in name else ""
         raise UsageError(
-            f"the model {spec.training.model} cannot take examples of {shape}, as {spec.data.source} has them; "
-            "choose another with training.model"
+            f"the model {name} cannot take examples of {shape}, as {spec.data.source} has them{why}; "
+            "choose another with training.model (mlp and logistic take any)"
         ) from None
+    if not isinstance(outputs, torch.Tensor) or outputs.shape != (1, federation.classes):
+        given = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        raise UsageError(
+            f"the model {name} gives {given} for one example; it must give {(1, federation.classes)}, a value for "
+            "each class"
+        )
 
 
 def _check_weights(spec: Spec, federation: Federation) -> None:

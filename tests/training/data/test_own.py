@@ -120,7 +120,11 @@ def test_a_negative_label_is_refused_also_without_classes():
         (lambda path: path.write_bytes(b"PK\x03\x04 no zip"), r"ann\.npz is not a readable .npz file"),
         (lambda path: path.write_bytes(path.read_bytes()[:300]), r"ann\.npz is not a readable .npz file"),
         (lambda path: path.write_bytes(b"\x80\x04K\x01."), r"ann\.npz is not a readable .npz file"),
-        (lambda path: np.savez(path, images=IMAGES), r"ann\.npz does not hold 'images' and 'labels'"),
+        (lambda path: np.savez(path, images=IMAGES), r"ann\.npz does not hold 'images' \(or 'features'\) and"),
+        (
+            lambda path: np.savez(path, features=np.zeros((2, 3, 1)), labels=LABELS),
+            r"ann\.npz: features are float64 of shape \(2, 3, 1\); give numbers, rows × columns",
+        ),
         (lambda path: np.savez(path, images=np.array([{}, {}]), labels=LABELS), r"ann\.npz is not a readable"),
         (lambda path: path.write_bytes(npy(IMAGES)), r"ann\.npz is not a readable"),
         (lambda path: (path.unlink(), path.mkdir()), r"ann\.npz cannot be read: it is a folder"),

@@ -24,18 +24,29 @@ _BYTE_IMAGE_AXES = 4
 def read_folder(folder: str | os.PathLike[str], classes: int | None = None) -> Federation:
     """Read a federation from a folder of .npz files: one per user, named after the user, and `test.npz`.
 
-    Each file holds `images` and `labels`, as `numpy.savez` writes them: images are N × channels × height × width
-    as uint8, of which 0 … 255 become 0 … 1, or floating-point of any shape N × …, taken as they are; labels are
-    integers from 0. Users are in the order of their names. `classes` is the largest label plus one, unless given.
+    Each file holds `images` (or, of a table, `features`) and `labels`, as `numpy.savez` writes them. Images are
+    N × channels × height × width as uint8, of which 0 … 255 become 0 … 1, or floating-point of any shape N × …,
+    taken as they are; features are numbers, N × columns; labels are integers from 0. Users are in the order of
+    their names. `classes` is the largest label plus one, unless given.
     """
     folder = Path(folder)
+    files = _user_files(folder)
+    parts = ((str(file), *_arrays(file)) for file in files)
+    test = folder / f"{_TEST}.npz"
+    return _federation(parts, (str(test), *_arrays(test)), classes, names=[file.stem for file in files])
+
+
+def count_users(folder: str | os.PathLike[str]) -> int:
+    """Return how many users a folder holds data of, without reading it."""
+    return len(_user_files(Path(folder)))
+
+
+def _user_files(folder: Path) -> list[Path]:
     with reading(folder):
         files = sorted(entry for entry in folder.iterdir() if entry.suffix == ".npz" and entry.stem != _TEST)
     if not files:
         raise UsageError(f"{folder} holds no user's data; put a file NAME.npz there for each user, and test.npz")
-    parts = ((str(file), *_arrays(file)) for file in files)
-    test = folder / f"{_TEST}.npz"
-    return _federation(parts, (str(test), *_arrays(test)), classes, names=[file.stem for file in files])
+    return files
 
 
 def from_function(
@@ -60,13 +71,25 @@ def _arrays(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """Return a file's images and labels; nothing that it holds is run."""
     try:
         with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return arrays["images"], arrays["labels"]
+            tabular = "features" in arrays
+            values, labels = arrays["features" if tabular else "images"], arrays["labels"]
     except KeyError:
         raise UsageError(
-            f"{path} does not hold 'images' and 'labels'; save it with numpy.savez under these names"
+            f"{path} does not hold 'images' (or 'features') and 'labels'; save it with numpy.savez under these "
+            "names"
         ) from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
         raise UsageError(f"{path} is not a readable .npz file of numbers ({error}); save it anew") from error
+    return _rows(path, values) if tabular else values, labels
+
+
+def _rows(path: Path, features: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return a table's rows as floating-point numbers."""
+    if features.ndim != 2 or features.dtype.kind not in "fiub":  # noqa: PLR2004 - rows × columns
+        raise UsageError(
+            f"{path}: features are {features.dtype} of shape {features.shape}; give numbers, rows × columns"
+        )
+    return features.astype(np.float32)
 
 
 def _federation(
