@@ -1,15 +1,15 @@
-"""What to do after an audit: it depends on what was found."""
+"""What to do after an audit: it depends on what it says."""
 
+import shlex
 from collections.abc import Iterator
 
 from coterie.audit.engine import MOST_CLASSES
 from coterie.audit.verdict import Verdict
-from coterie.report.audit.words import learned
 from coterie.report.page.blocks import Block, Commands, Points
-from coterie.report.page.words import counted
+from coterie.values.words import counted, printable
 
 
-def next_blocks(verdict: Verdict) -> tuple[Block, ...]:
+def advice_blocks(verdict: Verdict) -> tuple[Block, ...]:
     """Return what to do, most urgent first, and what to type for it."""
     return Points(tuple(_steps(verdict))), Commands(tuple(_commands(verdict)))
 
@@ -17,18 +17,11 @@ def next_blocks(verdict: Verdict) -> tuple[Block, ...]:
 def _steps(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.isolated:
         yield "Treat as disclosed", _DISCLOSED
+    if verdict.judged.plain:
+        yield "Encrypt the aggregation", _PLAIN
     if not verdict.certain:
         yield "Settle the unknown rounds", _UNKNOWN
-    if not learned(verdict):
-        yield "Check the log", _EMPTY
-    elif verdict.breaches:
-        yield "Require the seal", _SEAL
-        if any(breach.missing for breach in verdict.breaches):
-            yield "Retire what was split", _RETIRE
-    elif verdict.strong == 1:
-        yield "Choose whole batches", _BATCHES
-    else:
-        yield "Keep groups whole", _KEEP.format(counted(verdict.strong, "user"))
+    yield from _grouping(verdict)
     required, colluders = verdict.question.required, verdict.question.colluders
     if required is not None and colluders:
         size = required + colluders
@@ -36,36 +29,55 @@ def _steps(verdict: Verdict) -> Iterator[tuple[str, str]]:
     coming = verdict.forecast
     if verdict.strong == 1 and coming is not None and coming.first_isolated.low:
         yield "Stop in time", _STOP.format(counted(coming.first_isolated.low, "further round"))
-    if not verdict.isolation_known:
+    if not verdict.isolation_known and verdict.certain:
         yield "Decide who is isolated", _UNDECIDED
 
 
+def _grouping(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Say what to do about who takes part together."""
+    if not verdict.learned:
+        yield "Check the log", _EMPTY
+    elif verdict.breaches:
+        yield "Require the seal", _SEAL
+        if any(breach.missing for breach in verdict.breaches):
+            yield "Retire what was split", _RETIRE
+    elif verdict.strong > 1:
+        yield "Keep groups whole", _KEEP.format(counted(verdict.strong, "user"))
+    elif verdict.evidence.plan is None:
+        yield "Choose whole batches", _BATCHES
+
+
 def _commands(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    question = verdict.question
-    fallen = learned(verdict) and (verdict.strong == 1 or verdict.strong_left < (question.required or 1))
-    if fallen and question.plan is None:
+    question, log = verdict.question, place(verdict)
+    fallen = verdict.learned and (verdict.strong == 1 or verdict.strong_left < (question.required or 1))
+    if fallen and verdict.evidence.plan is None:
         yield _plan_command(verdict), "A plan of batches for your devices; ONLINE.csv says who was online when."
-    if learned(verdict) and not verdict.weak.exact:
-        yield "coterie audit LOG --budget 600", "The same audit with ten minutes to narrow the weak level."
+    if verdict.learned and not verdict.weak.exact:
+        yield f"coterie audit {log} --budget 600", "The same audit with ten minutes to narrow the weak level."
     if len(verdict.isolated) > 1:
         yield (
-            "coterie audit LOG --json --all-combinations",
+            f"coterie audit {log} --json --all-combinations",
             "Every isolated user with the whole proof, for programs.",
         )
     if not verdict.certain:
-        yield "coterie ledger verify LEDGER", "Whether the ledger is whole and unchanged, record by record."
+        yield f"coterie ledger verify {log}", "Whether the ledger is whole and unchanged, record by record."
     # A level never rises again, so a log that fell is not worth watching; what comes after it is.
-    log, tells = (
-        ("LATER", "The rounds after this log, by themselves.") if fallen else ("LOG", "Again after every round.")
-    )
-    plan = "" if question.plan is None and not fallen else " --plan plan.json"
-    level = question.required or ("T" if fallen or not learned(verdict) else verdict.strong)
-    yield f"coterie audit {log}{plan} --require {level}", f"{tells} The exit code is 1 if the level is below."
+    later, tells = (log, "Again after every round.")
+    if fallen:
+        later, tells = "LATER", "The rounds after this log, by themselves."
+    plan = " --plan plan.json" if fallen else ""
+    level = question.required or ("T" if fallen or not verdict.learned else verdict.strong)
+    yield f"coterie audit {later}{plan} --require {level}", f"{tells} The exit code is 1 if the level is below."
+
+
+def place(verdict: Verdict) -> str:
+    """Return the log's place as one would type it."""
+    return "LOG" if verdict.source is None else shlex.quote(printable(verdict.source.place))
 
 
 def _plan_command(verdict: Verdict) -> str:
     log, required = verdict.log, verdict.question.required
-    per_round = max(round(verdict.measures.cardinality * log.rounds / log.completed), 2)
+    per_round = max(round(verdict.measures.cardinality * log.rounds / max(log.completed, 1)), 2)
     privacy = f" --privacy {required}" if required is not None and 1 < required <= per_round else ""
     return f"coterie plan --per-round {per_round}{privacy} --availability ONLINE.csv --out plan.json"
 
@@ -73,6 +85,10 @@ def _plan_command(verdict: Verdict) -> str:
 _DISCLOSED = (
     "A level never rises again, and nothing takes a sum back. Treat the updates of the isolated users as known to "
     "the server, and to whoever may hold its records."
+)
+_PLAIN = (
+    "Plain aggregation hides nothing. Choose a secure one (`--aggregation secagg+`, or `open` with batches) for "
+    "the next round."
 )
 _UNKNOWN = (
     "Find out what the server learned in them. If nobody can, count every set of users that was asked there as "
