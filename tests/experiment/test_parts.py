@@ -8,7 +8,7 @@ from coterie import UsageError
 from coterie.experiment.parts import prepare
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
-from coterie.training.data.spread import DROPOUT_OF_LABEL
+from coterie.training.data.partitioning import DROPOUT_OF_LABEL
 
 OWN_MODEL = """
 import torch
@@ -53,8 +53,8 @@ def plain(**changes):
 
 def majority(parts):
     """The label that each user has most of."""
-    federation = parts.federation
-    return federation.partition.label_counts(federation.labels.numpy(), federation.classes).argmax(axis=1)
+    user_data = parts.user_data
+    return user_data.partition.label_counts(user_data.labels.numpy(), user_data.classes).argmax(axis=1)
 
 
 def test_shards_are_handed_out_in_order_or_at_random():
@@ -72,7 +72,7 @@ def test_shards_are_handed_out_in_order_or_at_random():
 def test_shared_examples_stay_with_everybody_in_any_order():
     """With shards-shared at random, everybody still holds the shared examples and one shard."""
     parts = prepare(plain(data__partition="shards-shared", data__order="random", data__shared=5))
-    held = [set(parts.federation.of(user).tolist()) for user in range(20)]
+    held = [set(parts.user_data.of(user).tolist()) for user in range(20)]
     assert len(set.intersection(*held)) == 50
     assert len(set.union(*held)) == 12_000
 

@@ -190,7 +190,7 @@ def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult
 def _stopped(job: Run, error: BaseException) -> str:
     """Say how far a run came, and what to do: to go on as before, unless that is of no use."""
     from coterie.ledger import Busy
-    from coterie.training.engine.local import Diverged
+    from coterie.training.engine.trainer import Diverged
 
     done = f"Stopped after {len(job.rows)} of {job.spec.training.rounds} rounds"
     if isinstance(error, Diverged):

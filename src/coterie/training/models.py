@@ -186,12 +186,12 @@ def _imported(name: str) -> Callable[..., object]:
     return build  # type: ignore[no-any-return]
 
 
-def prepared(model: nn.Module) -> nn.Module:
+def prepare_model(model: nn.Module) -> nn.Module:
     """Return a copy of any model, ready to be trained: its dropout layers take keys.
 
     Refused are models whose training would send more than the sealed vector of parameters, or that have none.
 
-    >>> prepared(nn.BatchNorm1d(4))
+    >>> prepare_model(nn.BatchNorm1d(4))
     Traceback (most recent call last):
     coterie.errors.UsageError: the model has the buffers running_mean, running_var, num_batches_tracked: state that training changes but that is no parameter would have to leave the device outside the sealed vector; use GroupNorm in place of BatchNorm, and keep constants as plain attributes
     """  # noqa: E501 - the message is one line

@@ -1,4 +1,4 @@
-"""A user's own data as a federation: a folder with a NumPy file per user, or a function that gives each user's."""
+"""Data of one's own: a folder with a NumPy file per user, or a function that gives each user's."""
 
 import os
 import zipfile
@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import UsageError
 from coterie.storage.files import reading
-from coterie.training.data.dataset import Examples
-from coterie.training.data.federation import Federation
+from coterie.training.data.dataset import Examples, UserData
 from coterie.training.data.partition import Partition
 from coterie.values.checks import check_count
 
@@ -21,8 +20,8 @@ _TEST = "test"
 _BYTE_IMAGE_AXES = 4
 
 
-def read_folder(folder: str | os.PathLike[str], classes: int | None = None) -> Federation:
-    """Read a federation from a folder of .npz files: one per user, named after the user, and `test.npz`.
+def read_folder(folder: str | os.PathLike[str], classes: int | None = None) -> UserData:
+    """Read the users' data from a folder of .npz files: one per user, named after the user, and `test.npz`.
 
     Each file holds `images` (or, of a table, `features`) and `labels`, as `numpy.savez` writes them. Images are
     N × channels × height × width as uint8, of which 0 … 255 become 0 … 1, or floating-point of any shape N × …,
@@ -33,7 +32,7 @@ def read_folder(folder: str | os.PathLike[str], classes: int | None = None) -> F
     files = _user_files(folder)
     parts = ((str(file), *_arrays(file)) for file in files)
     test = folder / f"{_TEST}.npz"
-    return _federation(parts, (str(test), *_arrays(test)), classes, names=[file.stem for file in files])
+    return _stacked(parts, (str(test), *_arrays(test)), classes, names=[file.stem for file in files])
 
 
 def count_users(folder: str | os.PathLike[str]) -> int:
@@ -54,17 +53,17 @@ def from_function(
     users: int,
     test: tuple[ArrayLike, ArrayLike],
     classes: int | None = None,
-) -> Federation:
-    """Make a federation of the images and labels that `examples_of` gives for users 0, 1, … and of a test set.
+) -> UserData:
+    """Make users' data of the images and labels that `examples_of` gives for users 0, 1, … and of a test set.
 
     Images and labels are as in `read_folder`.
 
     >>> from_function(lambda user: ([[user / 2], [0.1]], [user, 0]), users=2, test=([[0.5]], [1]))
-    Federation(2 users, 4 examples, 1 to test with, 2 classes)
+    UserData(2 users, 4 examples, 1 to test with, 2 classes)
     """
     check_count(users, "the number of users")
     parts = ((f"user {user}", *examples_of(user)) for user in range(users))
-    return _federation(parts, ("the test set", *test), classes, names=None)
+    return _stacked(parts, ("the test set", *test), classes, names=None)
 
 
 def _arrays(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
@@ -92,12 +91,12 @@ def _rows(path: Path, features: NDArray[np.generic]) -> NDArray[np.generic]:
     return features.astype(np.float32)
 
 
-def _federation(
+def _stacked(
     parts: Iterable[tuple[str, ArrayLike, ArrayLike]],
     test: tuple[str, ArrayLike, ArrayLike],
     classes: int | None,
     names: Sequence[str] | None,
-) -> Federation:
+) -> UserData:
     """Stack the users' examples; every refusal begins with whose data it is about."""
     if classes is not None:
         check_count(classes, "the number of classes", least=2)
@@ -111,7 +110,7 @@ def _federation(
     largest = max(int(some.max()) for some in labels)
     sizes = [len(some) for some in labels[:-1]]
     channels = images[0].shape[1] if images[0].dtype == np.uint8 else 0
-    return Federation.of_examples(
+    return UserData.of_examples(
         _examples(images[:-1], labels[:-1]),
         Partition(sum(sizes), np.arange(sum(sizes)), np.concatenate(([0], np.cumsum(sizes)))),
         _examples(images[-1:], labels[-1:]),

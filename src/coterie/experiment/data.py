@@ -1,4 +1,4 @@
-"""The data of a run: loaded, spread over the users, and ready to train on."""
+"""The data of a run: loaded, given to the users, and ready to train on."""
 
 from pathlib import Path
 
@@ -6,24 +6,21 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.experiment.spec import Data
-from coterie.training.data.assignment import read_partition
-from coterie.training.data.dataset import Dataset
-from coterie.training.data.federation import Federation, federated
+from coterie.training.data.dataset import Dataset, UserData
 from coterie.training.data.fetch import Progress, no_progress
-from coterie.training.data.known import DATASETS
 from coterie.training.data.own import read_folder
-from coterie.training.data.partition import Partition
-from coterie.training.data.published import load
-from coterie.training.data.spread import dirichlet, iid, shards, shards_and_shared
+from coterie.training.data.partition import Partition, read_partition
+from coterie.training.data.partitioning import dirichlet, iid, shards, shards_and_shared
+from coterie.training.data.published import DATASETS, load
 
 PARTITIONS = ("iid", "shards", "shards-shared", "dirichlet")
 
 
-def federation_of(data: Data, rng: np.random.Generator, progress: Progress = no_progress) -> Federation:
+def load_user_data(data: Data, rng: np.random.Generator, progress: Progress = no_progress) -> UserData:
     """Return the users' data as a spec describes it; published files that are missing are fetched."""
     if data.source in DATASETS:
         dataset = load(DATASETS[data.source], data.folder, progress)
-        return federated(dataset, _partition(data, dataset, rng))
+        return UserData.of_dataset(dataset, _partition(data, dataset, rng))
     if Path(data.source).is_dir():
         return read_folder(data.source)
     raise UsageError(

@@ -10,14 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from coterie.errors import UsageError
-from coterie.training.data.federation import Federation
+from coterie.training.data.dataset import UserData
 from coterie.training.engine.dropout import KeyedDropout, client_keys, step_keys
-from coterie.training.engine.layers import channels_last
-from coterie.training.engine.local import Part, Trainer
-from coterie.training.engine.minibatches import minibatches
-from coterie.training.engine.numerics import Numerics
+from coterie.training.engine.hardware import Numerics, Stop, Stopped, Workers
+from coterie.training.engine.stack import channels_last
+from coterie.training.engine.trainer import Part, Trainer, minibatches
 from coterie.training.engine.vector import flatten, unflatten
-from coterie.training.engine.workers import Stop, Stopped, Workers
 from coterie.training.settings import LocalTraining
 from coterie.values import IntArray
 
@@ -33,7 +31,7 @@ class _Client:
     key: Tensor
 
 
-class OneByOne(Trainer):
+class SeparateTrainer(Trainer):
     """Trains every client by itself: on a CPU several side by side, on a GPU one after the other.
 
     On one kind of CPU it gives the same bits on any number of cores, and whoever trains beside a user.
@@ -44,16 +42,16 @@ class OneByOne(Trainer):
     def __init__(
         self,
         model: nn.Module,
-        federation: Federation,
+        user_data: UserData,
         settings: LocalTraining,
         *,
         seed: int = 0,
         numerics: Numerics | None = None,
         workers: int | None = None,
     ) -> None:
-        super().__init__(model, federation, settings, seed=seed, numerics=numerics, workers=workers)
+        super().__init__(model, user_data, settings, seed=seed, numerics=numerics, workers=workers)
         if self.device.type == "cpu":
-            _check_randomness(self.model, self.federation.images[:1])
+            _check_randomness(self.model, self.data.images[:1])
             channels_last(self.model)
         self._side_by_side = Workers([copy.deepcopy(self.model) for _ in range(self.workers)])
 
@@ -64,7 +62,7 @@ class OneByOne(Trainer):
 
     def _train(self, model: nn.Module, client: _Client, stop: Stop) -> Part:
         """Return one user's update and mean loss."""
-        settings, data = self.settings, self.federation
+        settings, data = self.settings, self.data
         unflatten(model, client.parameters)
         optimiser = torch.optim.SGD(
             [value for value in model.parameters() if value.requires_grad],

@@ -92,10 +92,10 @@ import sys
 for name in {blocked}:
     sys.modules[name] = None
 import numpy as np
-from coterie.training import MNIST_SMALL, dirichlet, federated, load
+from coterie.training import MNIST_SMALL, dirichlet, UserData, load
 dataset = load(MNIST_SMALL)
 partition = dirichlet(dataset.train.labels.numpy(), 12, 0.5, np.random.default_rng(0))
-print(federated(dataset, partition).to("cpu"))
+print(UserData.of_dataset(dataset, partition).to("cpu"))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
-    assert run.stdout == "Federation(12 users, 12000 examples, 2000 to test with, 10 classes)\n"
+    assert run.stdout == "UserData(12 users, 12000 examples, 2000 to test with, 10 classes)\n"

@@ -1,4 +1,4 @@
-"""Clients train side by side, and no result depends on how many do."""
+"""Clients train side by side and no result depends on how many do; numerics are set while a GPU computes."""
 
 import os
 import threading
@@ -10,20 +10,20 @@ from torch import nn
 from torch.nn import functional
 
 from coterie import UsageError
-from coterie.training import MNIST_SMALL, evaluate, federated, iid, load, make_model
-from coterie.training.engine.one_by_one import OneByOne
-from coterie.training.engine.trainers import make_trainer
+from coterie.training import MNIST_SMALL, UserData, evaluate, iid, load, make_model
+from coterie.training.engine.hardware import Numerics, Workers, available_cores, one_core
+from coterie.training.engine.separate import SeparateTrainer
+from coterie.training.engine.stacked import make_trainer
 from coterie.training.engine.vector import flatten
-from coterie.training.engine.workers import Workers, available_cores, one_core
 from coterie.training.settings import LocalTraining
-from support.training.clients import OwnModel, federation_of, small_network
+from support.training.clients import OwnModel, small_network, user_data_of
 
 
 @pytest.fixture(scope="module")
 def digits():
     """The shipped images, 120 for each of 100 users."""
     dataset = load(MNIST_SMALL)
-    return federated(dataset, iid(len(dataset.train), 100, np.random.default_rng(0))).to("cpu")
+    return UserData.of_dataset(dataset, iid(len(dataset.train), 100, np.random.default_rng(0))).to("cpu")
 
 
 def perceptron():
@@ -66,9 +66,9 @@ def test_workers_and_threads_decide_nothing(digits, name):
 @pytest.mark.parametrize("make", [small_network, OwnModel])
 def test_clients_of_any_model_train_side_by_side(make):
     """Dropout, tied and frozen parameters, modules that go through vmap: four workers give what one gives."""
-    federation, model = federation_of([9, 4, 6, 3, 8]), make()
+    user_data, model = user_data_of([9, 4, 6, 3, 8]), make()
     local = LocalTraining(minibatch=4, epochs=2, shuffled=True)
-    one, four = (make_trainer(model, federation, local, cohort=5, workers=workers) for workers in (1, 4))
+    one, four = (make_trainer(model, user_data, local, cohort=5, workers=workers) for workers in (1, 4))
     expected = one.updates(flatten(model), range(5), 0)
     for _ in range(5):
         assert torch.equal(four.updates(flatten(model), range(5), 0).vectors, expected.vectors)
@@ -80,13 +80,13 @@ def test_a_layout_in_memory_is_not_seen_from_outside():
     class Same(nn.Sequential):
         """Not a plain Sequential, and so left as it is."""
 
-    federation, model = federation_of([9, 4]), small_network()
+    user_data, model = user_data_of([9, 4]), small_network()
     local = LocalTraining(minibatch=4, epochs=2)
-    ours = OneByOne(model, federation, local).updates(flatten(model), [0, 1], 0)
-    usual = OneByOne(Same(*small_network()), federation, local).updates(flatten(model), [0, 1], 0)
+    ours = SeparateTrainer(model, user_data, local).updates(flatten(model), [0, 1], 0)
+    usual = SeparateTrainer(Same(*small_network()), user_data, local).updates(flatten(model), [0, 1], 0)
     assert float((ours.vectors - usual.vectors).norm()) <= 1e-5 * float(usual.vectors.norm())
-    assert evaluate(model, flatten(model), federation).loss == pytest.approx(
-        evaluate(Same(*small_network()), flatten(model), federation).loss, rel=1e-5
+    assert evaluate(model, flatten(model), user_data).loss == pytest.approx(
+        evaluate(Same(*small_network()), flatten(model), user_data).loss, rel=1e-5
     )
 
 
@@ -99,7 +99,7 @@ def test_a_model_that_draws_by_itself_is_refused():
 
     model, state = Noisy(1, 3, 3), torch.random.get_rng_state()
     with pytest.raises(UsageError, match=r"random numbers of its own.*use torch\.nn\.Dropout"):
-        OneByOne(model, federation_of([4, 4]), LocalTraining())
+        SeparateTrainer(model, user_data_of([4, 4]), LocalTraining())
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -196,3 +196,50 @@ def test_a_containers_quota_bounds_the_cores(tmp_path, monkeypatch, files, cores
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")
     assert available_cores(tmp_path) == cores
+
+
+def switches():
+    """What torch is set to."""
+    return (
+        torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cudnn.allow_tf32,
+        torch.backends.cudnn.deterministic,
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_autocast_enabled("cuda"),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:User provided device_type of 'cuda'")
+@pytest.mark.parametrize(
+    ("numerics", "inside"),
+    [
+        (Numerics(), (True, True, False, False, False)),
+        (Numerics(tf32=False, deterministic=True), (False, False, True, True, False)),
+    ],
+)
+def test_switches_are_set_inside_and_put_back(numerics, inside, monkeypatch):
+    """Within, torch is set as asked; afterwards as before, an error in between or not."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    before = switches()
+    with numerics.applied():
+        assert switches() == inside
+    assert switches() == before
+    with pytest.raises(ZeroDivisionError), numerics.applied():
+        raise ZeroDivisionError
+    assert switches() == before
+
+
+def test_a_trainer_on_a_cpu_leaves_the_switches_alone():
+    """Clients train side by side while the caller goes on; what a GPU may do concerns neither."""
+    seen = []
+
+    class Watching(nn.Linear):
+        def forward(self, images):
+            seen.append(switches())
+            return super().forward(images.flatten(1))
+
+    before = switches()
+    trainer = SeparateTrainer(Watching(64, 3), user_data_of([2, 2]), LocalTraining(), numerics=Numerics(tf32=True))
+    trainer.mean(flatten(trainer.model), [0, 1], 0)
+    assert set(seen) == {before}
+    assert switches() == before
