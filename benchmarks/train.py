@@ -14,10 +14,10 @@ import torch
 from measure import seconds
 from torch import nn
 
-from coterie.training import Examples, Federation, Partition
-from coterie.training.engine.numerics import Numerics
-from coterie.training.engine.one_by_one import OneByOne
-from coterie.training.engine.stacked import Stacked
+from coterie.training import Examples, Partition, UserData
+from coterie.training.engine.hardware import Numerics
+from coterie.training.engine.separate import SeparateTrainer
+from coterie.training.engine.stacked import StackedTrainer
 from coterie.training.engine.vector import flatten
 from coterie.training.models import make_model
 from coterie.training.settings import LocalTraining
@@ -63,28 +63,28 @@ def operations(model: nn.Module, shape: tuple[int, ...]) -> int:
     return 3 * sum(forward) - forward[0]
 
 
-def federation(case: Case, device: str) -> Federation:
+def user_data(case: Case, device: str) -> UserData:
     """Return random examples for each client: time does not depend on what they show."""
     count = CLIENTS * case.examples
     rng = np.random.default_rng(0)
     images = torch.from_numpy(rng.normal(size=(count, *case.shape)).astype(np.float32))
     train = Examples(images, torch.from_numpy(rng.integers(0, case.classes, count)))
     parts = Partition.from_users(count, np.split(np.arange(count), CLIENTS))
-    return Federation.of_examples(train, parts, Examples(images[:1], train.labels[:1]), case.classes).to(device)
+    return UserData.of_examples(train, parts, Examples(images[:1], train.labels[:1]), case.classes).to(device)
 
 
 def measure(case: Case, device: str) -> dict[str, Any]:
     """Time a round of every way to train it."""
-    model, data = make_model(case.model, case.classes, seed=0), federation(case, device)
+    model, data = make_model(case.model, case.classes, seed=0), user_data(case, device)
     local = LocalTraining(minibatch=case.minibatch, learning_rate=0.03, weight_decay=5e-4, shuffled=False)
     parameters, users = flatten(model).to(device), range(CLIENTS)
     trainers = {
-        "one_by_one": OneByOne(model, data, local),
-        "stacked": Stacked(model, data, local, cohort=CLIENTS),
+        "one_by_one": SeparateTrainer(model, data, local),
+        "stacked": StackedTrainer(model, data, local, cohort=CLIENTS),
     }
     if device == "cuda":
-        trainers["stacked_compiled"] = Stacked(model, data, local, cohort=CLIENTS, compiled=True)
-        trainers["stacked_compiled_bfloat16"] = Stacked(
+        trainers["stacked_compiled"] = StackedTrainer(model, data, local, cohort=CLIENTS, compiled=True)
+        trainers["stacked_compiled_bfloat16"] = StackedTrainer(
             model, data, local, cohort=CLIENTS, compiled=True, numerics=Numerics(bfloat16=True)
         )
     work = CLIENTS * case.examples * operations(model, case.shape)

@@ -28,8 +28,8 @@ from coterie.selection import (
     consecutive,
     draw_dropout,
 )
-from coterie.training import MNIST, Dataset, federated, iid, load
-from coterie.training.engine.trainers import make_trainer
+from coterie.training import MNIST, Dataset, UserData, iid, load
+from coterie.training.engine.stacked import make_trainer
 from coterie.training.engine.vector import flatten
 from coterie.training.evaluate import evaluate
 from coterie.training.models import make_model
@@ -50,11 +50,11 @@ EVERY = 10
 def run(dataset: Dataset, scheme: str, seed: int, rounds: int, device: str) -> dict[str, object]:
     """Train a model by federated averaging; skipped rounds count."""
     rng = np.random.default_rng((seed, 0))
-    federation = federated(dataset, iid(len(dataset.train), USERS, rng)).to(device)
+    user_data = UserData.of_dataset(dataset, iid(len(dataset.train), USERS, rng)).to(device)
     online = IndependentDropout(draw_dropout(DROPOUT, USERS, rng)).rounds(np.random.default_rng((seed, 1)))
     choosing = np.random.default_rng((seed, 2))
     model = make_model("mnist-cnn", dataset.classes, seed).to(device)
-    trainer = make_trainer(model, federation, LOCAL, cohort=PER_ROUND, seed=seed)
+    trainer = make_trainer(model, user_data, LOCAL, cohort=PER_ROUND, seed=seed)
     parameters, counts, skipped = flatten(model), np.zeros(USERS, dtype=np.int64), 0
     curve: dict[int, float] = {}
     start = time.perf_counter()
@@ -66,7 +66,7 @@ def run(dataset: Dataset, scheme: str, seed: int, rounds: int, device: str) -> d
             counts[cohort.users] += 1
             parameters = parameters + trainer.mean(parameters, cohort.users, round_).vector
         if (round_ + 1) % EVERY == 0 or round_ + 1 == rounds:
-            curve[round_ + 1] = evaluate(model, parameters, federation).accuracy
+            curve[round_ + 1] = evaluate(model, parameters, user_data).accuracy
     return {
         "scheme": scheme,
         "seed": seed,

@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie.storage.files import atomic_write
 from coterie.training import Examples, load
-from coterie.training.data.known import MNIST, MNIST_SMALL
+from coterie.training.data.published import MNIST, MNIST_SMALL
 
 SEED = 2021
 TRAIN_PER_CLASS, TEST_PER_CLASS = 1200, 200

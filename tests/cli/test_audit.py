@@ -97,12 +97,12 @@ def test_the_summary_says_what_matters():
     run = coterie("audit", EXAMPLE)
     assert run.returncode == 0, run.stderr
     for said in (
-        "40 users, 42 rounds",
-        "every user alone can be computed",
+        "The server can compute the update of every user who took part.",
         "40 of 40",
         "user-00",
-        "proven",
+        "exactly",
         "rests on",
+        "sha256 ",
     ):
         assert said in run.stdout
     assert run.stderr == ""
@@ -113,7 +113,7 @@ def test_required_levels_decide_the_exit_code(batches):
     assert coterie("audit", batches, "--require", 3).returncode == 0
     below = coterie("audit", batches, "--require", 4)
     assert below.returncode == 1
-    assert "NOT met" in below.stdout
+    assert below.stdout.startswith("The required level of 4 is not met")
     assert coterie("audit", batches, "--require", 3, "--colluders", 1).returncode == 1
     record = audited(batches, "--require", 2, "--colluders", 1)
     assert (record["required"], record["met"], record["colluders"]["strong"]) == (2, True, 2)
@@ -228,7 +228,7 @@ def test_control_c_ends_with_what_is_proven(tmp_path):
 BAD = [
     (["missing.csv"], "no such file"),
     (["log.txt"], "must end in"),
-    (["log.csv", "--users", 1], "--users is 1, but log.csv has 2"),
+    (["log.csv", "--users", 1], "the number of users is 1, but the log has 2"),
     (["log.csv", "--users", 0], "--users is 0"),
     (["log.csv", "--rounds", 1], "2 rounds, more than the 1 given"),
     (["log.csv", "--window", 0], "--window is 0"),
@@ -236,10 +236,10 @@ BAD = [
     (["log.csv", "--budget", "-1"], "--budget is -1"),
     (["log.csv", "--budget", "nan"], "--budget is nan"),
     (["log.csv", "--seed", -1], "--seed is -1"),
-    (["log.csv", "--colluders", "zoe"], "'zoe', who is not in the log"),
-    (["log.csv", "--colluders", "ann,bob"], "names everyone"),
+    (["log.csv", "--colluders", "zoe"], "'zoe' is to collude but is not in the log"),
+    (["log.csv", "--colluders", "ann,bob"], "the colluders are everyone in the log"),
     (["log.csv", "--colluders", 2], "2 of 2 users cannot collude"),
-    (["log.csv", "--colluders", -1], "'-1', who is not in the log"),
+    (["log.csv", "--colluders", -1], "'-1' is to collude but is not in the log"),
     (["log.csv", "--plan", "log.csv"], "is not JSON"),
     (["log.csv", "--plan", "plan.json"], "no user of the log is in the plan"),
     (["wide.csv"], "line 3: the user 'bob' has '2'; write 0 or 1"),
@@ -280,7 +280,9 @@ def ledger_place(request, tmp_path):
 def test_a_ledger_is_audited_by_its_place(ledger_place, tmp_path):
     """The sets that a ledger must be taken to have learned are judged, and held against its own plan."""
     page = tmp_path / "page.html"
-    found = audited(ledger_place, "--require", "3", "--html", page)
+    run = coterie("audit", ledger_place, "--require", "3", "--html", page, "--json")
+    assert run.stderr == f"Wrote {page}\n"
+    found = json.loads(run.stdout)
     assert (found["users"], found["rounds"]) == (12, 5)
     log = LogBuilder(12, NAMES)
     for round_ in range(5):
@@ -288,7 +290,7 @@ def test_a_ledger_is_audited_by_its_place(ledger_place, tmp_path):
     assert found["strong"]["level"] == strong_level(log.build()) == 2
     assert found["met"] is False
     assert [breach["round"] for breach in found["breaches"]] == [2]
-    assert any("1 sealed rounds were cut off" in said for said in found["assumptions"])
+    assert any("1 sealed round was cut off" in said for said in found["assumptions"])
     assert page.stat().st_size > 0
 
 
@@ -304,16 +306,58 @@ def test_a_password_is_never_shown(postgres, tmp_path):
 
 
 def test_nothing_is_promised_where_the_server_saw_every_update(tmp_path):
-    """Plain rounds of a ledger are told first, and meet no required level whatever their sums would give away."""
+    """Plain rounds of a ledger isolate everyone who took part, in the console, the JSON and the page alike."""
     with Ledger.create(tmp_path) as ledger:
         ledger.enrol(NAMES)
         ledger.publish_plan(PLAN)
         with ledger.claim():
             ledger.open_round(cohort_of(PLAN, [0, 1]), sealed=False, protocol="plain")
             ledger.commit_round(0, [range(6)])
-    run = coterie("audit", tmp_path, "--require", 2)
+    page = tmp_path / "page.html"
+    run = coterie("audit", tmp_path, "--require", 2, "--html", page)
     assert run.returncode == 1
-    assert "In 1 round nothing was hidden: the server saw every update by itself." in run.stdout
+    headline = "The required level of 2 is not met: the server saw every update by itself in the only round."
+    assert " ".join(run.stdout.split()).startswith(headline)
+    assert f"Wrote {page}" in run.stdout
+    assert headline in page.read_text()
+    record = audited(tmp_path, "--require", 2)
+    assert (record["headline"], record["plain_rounds"]) == (headline, [0])
+    assert (record["strong"]["level"], record["weak"]["low"], record["weak"]["high"]) == (1, 1, 1)
+    assert [each["user"] for each in record["isolated"]] == NAMES[:6]
+    assert record["breaches"] == []
+
+
+def test_a_sealed_ledger_is_forecast_by_its_plan(tmp_path):
+    """However few its rounds, a sealed ledger keeps its level; nothing is called random."""
+    with Ledger.create(tmp_path) as ledger:
+        ledger.enrol(NAMES)
+        ledger.publish_plan(PLAN)
+        with ledger.claim():
+            ledger.open_round(cohort_of(PLAN, [0, 1]), sealed=True, protocol="secagg+")
+            ledger.commit_round(0, [range(6)])
+    record = audited(tmp_path)
+    assert (record["strong"]["level"], record["forecast"]["policy"], record["forecast"]["floor"]) == (
+        6,
+        "sealed",
+        3,
+    )
+    assert record["forecast"]["falls_below_level"]["median"] is None
+    assert "the strong level stays at least 3" in " ".join(coterie("audit", tmp_path).stdout.split())
+
+
+def test_rounds_on_no_record_meet_no_requirement(tmp_path):
+    """A round without a seal that was cut off leaves its users as alone, for every output."""
+    with Ledger.create(tmp_path) as ledger:
+        ledger.enrol(NAMES)
+        ledger.publish_plan(PLAN)
+        with ledger.claim():
+            ledger.open_round(cohort_of(PLAN, [0, 1]), sealed=False, protocol="secagg")
+            ledger.commit_round(0, [range(6)])
+            ledger.open_round(cohort_of(PLAN, [1, 2]), sealed=False, protocol="secagg")
+    record = audited(tmp_path, "--require", 2)
+    assert (record["met"], record["strong"]["level"], record["weak"]["low"]) == (False, 1, 1)
+    assert (record["unknown_rounds"], record["strong_before_unknown"]) == ([1], 6)
+    assert record["maybe_isolated"] == NAMES[3:9]
 
 
 def test_names_that_may_be_one_user_are_warned_of(tmp_path):

@@ -208,6 +208,13 @@ TINY = ["--users", 12, "--per-round", 6]
         ([*TINY, "--privacy", 2, "--model", "lenet"], "the model lenet cannot take examples of 1 × 28 × 28"),
         ([*TINY, "--privacy", 2, "--model", "resnet"], "there is no model 'resnet'; choose one of"),
         ([*TINY, "--privacy", 2, "--learning-rate", -1], "the learning rate is -1.0; give a number above 0"),
+        ([*TINY, "--privacy", 2, "--epochs", 0], "the number of local epochs is 0"),
+        ([*TINY, "--privacy", 2, "--minibatch", 0], "the minibatch size is 0"),
+        ([*TINY, "--privacy", 2, "--device", "gpu7"], "training.device is 'gpu7', which is not here"),
+        ([*TINY, "--privacy", 2, "--dropout", "by-lable"], "--dropout is 'by-lable': give a probability (0.3)"),
+        ([*TINY, "--privacy", 2, "--partition", "iid"], "--partition has no effect on "),
+        (["plan.toml", "--privacy", 2], "--scheme and --privacy have no effect on the plan p.json"),
+        (["--data", "mnist-small", "--partition", "sharts"], "there is no partition 'sharts'; give iid, shards,"),
         (["--aggregation", "secagg++"], "give one of plain, open, secagg, secagg+"),
         (["--data", "nowhere"], "folder 'nowhere'; give mnist-small, mnist, cifar10, cifar100, or a folder with"),
         (["--data", "empty", "--scheme", "T2"], "empty holds no user's data; put a file NAME.npz there for each"),
@@ -224,6 +231,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(data, called, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "typo.toml").write_text("[training]\nround = 3\n")
+    (tmp_path / "plan.toml").write_text("[selection]\nplan = 'p.json'\n")
     (tmp_path / "device.toml").write_text("[training]\ndevice = 'gpu7'\n")
     given = [] if "--data" in arguments or str(arguments[0]).endswith(".toml") else ["--data", data]
     code, lines = called(*arguments, *given, "--out", "out")
@@ -244,6 +252,19 @@ def test_a_run_is_resumed_as_it_was_begun(ended, called, options):
     assert lines == [
         "coterie: --resume goes on with a run as it was begun; add --tensorboard or --workers at most"
     ]
+
+
+def test_options_change_the_spec_and_a_folder_says_how_many_users_it_has(data, called, tmp_path):
+    """What people vary has an option each; the number of users comes from a folder's files."""
+    out = tmp_path / "run"
+    options = ["--data", data, "--per-round", 6, "--scheme", "T2", "--aggregation", "plain", "--rounds", 1]
+    options += ["--epochs", 2, "--minibatch", 5, "--device", "cpu", "--model", "logistic", "--dropout", "by-label"]
+    code, lines = called(*options, "--workers", 2, "--out", out)
+    assert code == 0, lines
+    spec = read_record(out / "record.jsonl").head["spec"]
+    assert (spec["data"]["users"], spec["selection"]["dropout"]) == (12, "by-label")
+    changed = {name: spec["training"][name] for name in ("epochs", "minibatch", "device", "model")}
+    assert changed == {"epochs": 2, "minibatch": 5, "device": "cpu", "model": "logistic"}
 
 
 def test_a_folder_that_holds_something_is_not_written_to(ended, spec_file, called, tmp_path):

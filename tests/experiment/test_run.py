@@ -96,7 +96,7 @@ def test_plain_and_sealed_runs_of_one_spec_end_at_the_same_model(runs, protocol)
         assert ours.cohort.users.tolist() == theirs.cohort.users.tolist()
         assert set(np.concatenate(ours.learned)) == set(np.concatenate(theirs.learned))
         assert ours.lost.keys() == theirs.lost.keys()
-    assert plain.parts.federation.sizes.max() <= plain.spec.training.minibatch  # a round is one full-gradient step
+    assert plain.parts.user_data.sizes.max() <= plain.spec.training.minibatch  # a round is one full-gradient step
     in_mean = max(error_of_mean(sealed, models[row.step - 1], row) for row in plain.rows)
     worst = in_mean + SMALLEST * max(float(model.abs().max()) for model in models)
     bound = math.sqrt(len(models[0])) * worst * sum(EXPANSION**round_ for round_ in range(ROUNDS))

@@ -42,6 +42,8 @@ def test_a_file_changes_only_what_it_says(tmp_path):
         ("training = 5", "training is 5; it must be a table"),
         ("[selection]\ndropout = 0.1", "selection.dropout is 0.1; give a list"),
         ("[selection]\ndropout = [1.5]", "dropout"),
+        ("[selection]\ndropout = 'often'", "selection.dropout is 'often'; give one of by-label"),
+        ("[data]\norder = 'any'", "data.order is 'any'; give one of sorted, random"),
         ("[selection]\nlost = 2.0", "lost mid-round is 2.0"),
         ("[selection]\nspare = -1", "spare batches is -1"),
         ("[training]\nschedule = [[1]]", "training.schedule has 1 values; give 2"),

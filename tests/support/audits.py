@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from coterie.audit import Question, examine
+from coterie.audit import Evidence, Question, Source, examine
 from coterie.selection import BatchSelector, RandomSelector, shuffled
 from coterie.values import LogBuilder, ParticipationLog
 
@@ -17,10 +17,14 @@ HOSTILE = (
 )
 
 
-def examined(log, question=None, seconds=1.0):
+SOURCE = Source("log.csv", "0f" * 32)
+
+
+def examined(log, question=None, seconds=1.0, **known):
     """The verdict of a log, with the same draws every time, and a budget counted in looks at the clock."""
-    looks = iter(np.linspace(seconds, 0, 400).tolist())
-    return examine(log, question, rng=np.random.default_rng(3), left=lambda: next(looks, 0.0))
+    looks = iter(np.linspace(seconds, 0, 20_000).tolist())
+    evidence = Evidence(log, source=SOURCE, **known)
+    return examine(evidence, question, rng=np.random.default_rng(3), left=lambda: next(looks, 0.0))
 
 
 def selected(selector, users, rounds, *, names=None, first=0, away=0.0, lost=0.0):
@@ -77,15 +81,27 @@ def verdicts():
     batches, plan = batch_log(away=0.05)
     split, split_plan = split_log()
     dropping, _ = batch_log(40, 12, 4, 45, lost=0.04, names=[f"device-{number:02d}" for number in range(40)])
+    met = Question(required=6)
+    stopped = examine(random_log(rounds=60), rng=np.random.default_rng(0), left=lambda: 0.0, stopped=lambda: True)
     return {
         "exposed": examined(dropping, Question(required=4)),
         "alone": examined(random_log()),
         "everyone": examined(random_log(rounds=60)),
         "bracket": examined(random_log(users=120, per_round=12, rounds=70), seconds=0.01),
         "apart": examined(ParticipationLog.from_dense([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])),
-        "batches": examined(batches, Question(required=6, plan=plan, window=10, colluders=2)),
-        "breached": examined(split, Question(required=6, plan=split_plan)),
-        "unknown": examined(batches, Question(required=6, unknown=(11, 12, 30))),
+        "batches": examined(batches, Question(required=6, window=10, colluders=2), plan=plan),
+        "kept": examined(batches, met, plan=plan),
+        "sealed": examined(batches, met, plan=plan, sealed=True),
+        "breached": examined(split, met, plan=split_plan),
+        "unknown": examined(batches, met, unknown={11: [0, 1, 2], 12: range(60), 30: [4]}),
+        "unknown and exposed": examined(random_log(), unknown={11: [0, 1, 2]}),
+        "unknown alone": examined(LogBuilder(5).build(), Question(required=1), unknown={0: [3]}),
+        "plain": examined(batches, met, plan=plan, plain=range(40)),
+        "plain once": examined(batches, met, plan=plan, plain=(3,)),
+        "assumed": examined(batches, met, plan=plan, sealed=True, assumed=(4,)),
+        "overridden": examined(split, met, plan=split_plan, sealed=True, overrides=(3, 4)),
+        "named colluders": examined(batches, Question(required=6, named_colluders=(0, 7)), plan=plan),
+        "stopped": stopped,
         "hostile": examined(random_log(rounds=60, names=names(40)), Question(window=5)),
         "long": examined(random_log(users=160, per_round=12, rounds=180)),
         "empty": examined(LogBuilder(5).build(), Question(required=3)),

@@ -11,17 +11,17 @@ from coterie.selection import BatchSelector, RandomSelector, shuffled
 from coterie.values import BatchPlan, LogBuilder
 
 
-def head(aggregation, privacy, users, sealed):
+def head(aggregation, privacy, users, sealed, seed):
     """The head of a record, as `coterie run` writes it."""
     return {
         "format": 1,
         "spec": {
-            "seed": 7,
+            "seed": seed,
             "data": {"source": "mnist-small", "users": users},
             "training": {"learning_rate": 0.05, "minibatch": 32, "schedule": [[40, 0.5]]},
             "aggregation": {"protocol": aggregation, "sealed": sealed},
         },
-        "seed": 7,
+        "seed": seed,
         "versions": {"coterie": "0.1.0", "python": "3.11.2", "numpy": "2.4.6"},
         "started": "2025-03-01T09:00:00+00:00",
         "users": users,
@@ -79,7 +79,7 @@ def simulated(
             )
         )  # fmt: skip
     health = None if plan is None else BatchHealth(asked, completed, lost_rounds)
-    record = Record(head(aggregation, privacy, users, sealed), tuple(rows))
+    record = Record(head(aggregation, privacy, users, sealed, seed), tuple(rows))
     unknown = 0 if sealed else len(unfinished)
     return RunResult(Path("runs/first"), record, builder.build(), plan, health, notes, unknown)
 

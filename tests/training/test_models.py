@@ -7,10 +7,17 @@ from torch import nn
 from coterie import UsageError
 from coterie.training.engine.dropout import KeyedDropout
 from coterie.training.engine.vector import ParameterLayout, flatten, unflatten
-from coterie.training.models import MODELS, dropout_keys, make_model, prepared
+from coterie.training.models import MODELS, dropout_keys, make_model, prepare_model
 from support.training.clients import OwnModel
 
-INPUTS = {"mnist-cnn": (1, 28, 28), "lenet": (3, 32, 32), "vgg-11": (3, 32, 32), "small-cnn": (1, 28, 28)}
+INPUTS = {
+    "mnist-cnn": (1, 28, 28),
+    "lenet": (3, 32, 32),
+    "vgg-11": (3, 32, 32),
+    "small-cnn": (1, 28, 28),
+    "mlp": (5,),
+    "logistic": (2, 3),
+}
 
 
 @pytest.mark.parametrize(("name", "classes", "count"), [("mnist-cnn", 10, 1_663_370), ("lenet", 10, 62_006)])
@@ -23,8 +30,14 @@ def test_models_have_the_published_number_of_parameters(name, classes, count):
 def test_every_model_maps_its_images_to_classes(name):
     """A model gives one output per class, and works after preparation."""
     images = torch.zeros(2, *INPUTS[name])
-    assert make_model(name, 7, 0)(images).shape == (2, 7)
-    assert prepared(make_model(name, 7, 0))(images).shape == (2, 7)
+    assert make_model(name, 7, 0, INPUTS[name])(images).shape == (2, 7)
+    assert prepare_model(make_model(name, 7, 0, INPUTS[name]))(images).shape == (2, 7)
+
+
+def test_a_model_made_for_its_examples_needs_their_shape():
+    """Without the shape of an example there is no perceptron."""
+    with pytest.raises(UsageError, match="mlp is made for its examples; give their shape"):
+        make_model("mlp", 7, 0)
 
 
 def test_the_layers_of_vgg_11_are_normalised_in_groups_of_16_channels():
@@ -80,14 +93,14 @@ def test_vectors_and_models_go_back_and_forth():
 def test_models_that_cannot_be_trained_here_are_refused(model, message):
     """Buffers, other kinds of dropout, and nothing to train: each is named with what to do."""
     with pytest.raises(UsageError, match=message):
-        prepared(model)
+        prepare_model(model)
 
 
 def test_preparation_leaves_the_callers_model_alone():
     """The model is copied; a dropout layer under two names stays one layer."""
     drop = nn.Dropout(0.5)
     model = nn.Sequential(nn.Linear(2, 2), drop, nn.Sequential(nn.Linear(2, 2), drop))
-    ready = prepared(model)
+    ready = prepare_model(model)
     assert model[1] is drop
     assert isinstance(ready[1], KeyedDropout)
     assert ready[1] is ready[2][1]

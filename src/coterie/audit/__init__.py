@@ -1,14 +1,17 @@
 """What a participation log gives away: privacy levels, isolated users, fairness gap, cardinality."""
 
 from coterie.audit.engine import Audit, Bracket, IsolatedUser
-from coterie.audit.forecast import Forecast, Span, forecast
+from coterie.audit.evidence import Evidence, Source
+from coterie.audit.figures import Figure
+from coterie.audit.forecast import Forecast, Omission, Policy, Span, forecast
 from coterie.audit.measures import Measures, RoundMeasures, RunningMeasures, measure
-from coterie.audit.planned import Breach, breaches
+from coterie.audit.plan_check import Breach, breaches
 from coterie.audit.strong import StrongLevel, strong_level
 from coterie.audit.verdict import Classes, Question, Verdict, examine
 from coterie.audit.weak.isolation import IsolatedUsers
 from coterie.audit.weak.proofs import Combination, FullRank
 from coterie.audit.windows import WindowLevel, window_level
+from coterie.audit.wording import Wording
 
 __all__ = [
     "Audit",
@@ -16,18 +19,24 @@ __all__ = [
     "Breach",
     "Classes",
     "Combination",
+    "Evidence",
+    "Figure",
     "Forecast",
     "FullRank",
     "IsolatedUser",
     "IsolatedUsers",
     "Measures",
+    "Omission",
+    "Policy",
     "Question",
     "RoundMeasures",
     "RunningMeasures",
+    "Source",
     "Span",
     "StrongLevel",
     "Verdict",
     "WindowLevel",
+    "Wording",
     "breaches",
     "examine",
     "forecast",

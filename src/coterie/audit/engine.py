@@ -37,7 +37,10 @@ class Bracket:
 
 @dataclass(frozen=True)
 class IsolatedUser:
-    """A user whose update alone is a combination of the sums up to `round`, and of no fewer rounds; and why."""
+    """A user whose update alone is a combination of the sums up to `round`, and why.
+
+    It is a combination of no fewer rounds, unless the audit was stopped before that was proven.
+    """
 
     user: int
     round: int
@@ -78,6 +81,7 @@ class Audit:
         self._sets: list[IntArray] = []
         self._set_rounds: list[int] = []
         self._smallest = -1  # the set with the fewest users
+        self._single: dict[int, int] = {}  # user: the first learned set that is this user alone
         self._begin()
 
     @classmethod
@@ -113,6 +117,11 @@ class Audit:
         self._set_rounds.append(round_)
         if self._smallest < 0 or len(members) < len(self._sets[self._smallest]):
             self._smallest = len(self._sets) - 1
+        if (
+            len(members) == 1
+            and self._single.setdefault(int(members[0]), len(self._sets) - 1) < len(self._sets) - 1
+        ):
+            return  # the very set is known: it changes nothing
         self._eliminate(len(self._sets) - 1)
 
     # --- elimination modulo a prime: proposals --------------------------------------------------------------
@@ -181,7 +190,7 @@ class Audit:
 
     @property
     def complete(self) -> bool:
-        """Whether all sets went into the elimination; if not, nobody is called isolated."""
+        """Whether all sets went into the elimination; if not, only users who are a learned set are isolated."""
         return self._form is not None
 
     def settle(self, stopped: Callable[[], bool] = lambda: False) -> bool:
@@ -194,13 +203,17 @@ class Audit:
 
     def _restart(self) -> None:
         self._begin()
-        for index in range(len(self._sets)):
-            self._eliminate(index)
+        for index, members in enumerate(self._sets):
+            if len(members) > 1 or self._single[int(members[0])] == index:
+                self._eliminate(index)
 
     def _settle(self, stopped: Callable[[], bool]) -> bool:
         if self._form is None:
             return False
         self._prove_ranks()
+        for user, index in self._proposed.items():
+            if self._single.get(user) == index:
+                self._isolated[user] = self._alone(user)
         waiting = [user for user in self._proposed if user not in self._isolated]
         for start in range(0, len(waiting), _AT_ONCE):
             if stopped():
@@ -279,7 +292,14 @@ class Audit:
     @property
     def isolated(self) -> list[IsolatedUser]:
         """The users proven isolated so far, in the order in which they became so."""
-        return sorted(self._isolated.values(), key=lambda found: (found.round, found.user))
+        alone = {user: self._alone(user) for user in self._single}
+        first = {user: each for user, each in self._isolated.items() if not _known(alone.get(user), each.round)}
+        return sorted((alone | first).values(), key=lambda each: (each.round, each.user))
+
+    def _alone(self, user: int) -> IsolatedUser:
+        """Return a user who is a learned set: the shortest proof that there is."""
+        index = self._single[user]
+        return IsolatedUser(user, self._set_rounds[index], Combination((index,), (1,), 1))
 
     # --- the weak level -------------------------------------------------------------------------------------
 
@@ -335,3 +355,8 @@ class Audit:
             self._search = WeakSearch(self._rows(self._basis), self._form, self.strong.sizes, self._rng)
             self._searched = len(self._sets)
         return self._search
+
+
+def _known(isolated: IsolatedUser | None, round_: int) -> bool:
+    """Say whether a user is isolated by that round."""
+    return isolated is not None and isolated.round <= round_

@@ -1,20 +1,43 @@
-"""How many more rounds of the present policy until the level falls and users are isolated, by simulation."""
+"""What further rounds will do to the levels: by the plan and the seal where there are any, else by simulation."""
 
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
-from coterie.audit.strong import StrongLevel, strong_level
+from coterie.audit.evidence import Evidence
+from coterie.audit.plan_check import cohorts
+from coterie.audit.strong import StrongLevel
 from coterie.audit.weak.isolation import IsolatedUsers
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.checks import check_count
+from coterie.values.words import counted
 
-MOST_USERS = 500
-"""Elimination costs N² a round, in every trial."""
+MOST_USERS = 2000
+"""Of more users no trial is begun: elimination costs N² a round."""
 _ROUNDS_PER_USER = 10  # a trial ends after so many rounds for each user
+
+
+class Policy(StrEnum):
+    """How rounds go on."""
+
+    SEALED = "sealed"
+    """The users' keys keep batches whole, whatever the server does."""
+    PLAN = "plan"
+    """The rounds followed a plan, and go on to do so as long as the server does."""
+    BATCHES = "batches"
+    """The log shows classes of users that always came together; they go on whole."""
+    LOSSES = "losses"
+    """Batches of a plan are asked whole, and lose users on the way as often as they did."""
+    RANDOM = "random"
+    """Each round takes as many users as a past round did, drawn anew from all."""
+    PLAIN = "plain"
+    """Every further round shows the update of everyone who takes part."""
 
 
 @dataclass(frozen=True)
@@ -29,83 +52,213 @@ class Span:
     high: int | None
 
 
+NEVER, ALREADY = Span(None, None, None), Span(0, 0, 0)
+
+
 @dataclass(frozen=True)
 class Forecast:
     """What goes on as it was, and what comes of it.
 
-    `policy` is "batches" (classes of users that always came together go on whole: nothing falls) or "random"
-    (each round takes as many users as a past round, drawn anew from all). The spans count from the log's end; 0
-    means that it has happened: that the strong level is below `level`, a first user is isolated, everyone is.
+    Where batches stay whole nothing is simulated: `floor` is the strong level that no number of further rounds
+    goes below. Otherwise `floor` is None, and the spans count rounds from the log's end; 0 means that it has
+    happened: that the strong level is below `level`, a first user is isolated, everyone is.
     """
 
-    policy: str
-    trials: int
+    policy: Policy
     level: int
+    floor: int | None
+    trials: int
     falls: Span
     first_isolated: Span
     all_isolated: Span
 
 
-def fitted_policy(log: ParticipationLog) -> str:
-    """Return "batches" if the second half of the sets split no class of the first half's, else "random".
+@dataclass(frozen=True)
+class Omission:
+    """A part of an audit that was left out, and why."""
 
-    One class, or classes of one, are no batches.
-
-    >>> fitted_policy(ParticipationLog.from_dense([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]]))
-    'batches'
-    >>> fitted_policy(ParticipationLog.from_dense([[1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [0, 1, 1, 0]]))
-    'random'
-    """
-    strong = StrongLevel(log.users)
-    sets = [log.members[start:stop] for start, stop in pairwise(log.starts.tolist())]
-    cut = [bool((strong.add(members) >= 0).any()) for members in sets]
-    steady = not any(cut[len(cut) // 2 :])
-    return "batches" if steady and strong.level > 1 and strong.classes > 1 else "random"
+    part: str
+    reason: str
 
 
 def forecast(
-    log: ParticipationLog,
+    evidence: Evidence,
     level: int,
     trials: int,
     rng: np.random.Generator,
     stopped: Callable[[], bool] = lambda: False,
-) -> Forecast | None:
-    """Simulate the log's own policy from its end; None if it has no sets, or too many users to simulate."""
+) -> Forecast | Omission:
+    """Say what further rounds do, from the log's end on.
+
+    A sealed plan, or one that was kept, holds every class to whole batches. Without one, the log itself is asked
+    whether its users come in batches; if not, its continuation is simulated.
+
+    >>> from coterie.values import BatchPlan
+    >>> log = ParticipationLog.from_dense([[1, 1, 0, 0, 0]])
+    >>> plan = BatchPlan.from_batches(users=5, privacy=2, batches=[[0, 1], [2, 3, 4]])
+    >>> coming = forecast(Evidence(log, plan=plan, sealed=True), 2, 20, np.random.default_rng(0))
+    >>> coming.policy.value, coming.floor, coming.falls.median
+    ('sealed', 2, None)
+    """
     check_count(trials, "the number of trials")
-    if len(log.set_rounds) == 0 or log.users > MOST_USERS:
-        return None
-    policy = fitted_policy(log)
-    if policy == "batches":
-        never = Span(None, None, None)
-        fallen = Span(0, 0, 0) if strong_level(log) < level else never
-        return Forecast(policy, 0, level, fallen, never, never)
+    worst = evidence.worst_case
+    if len(worst.set_rounds) == 0 and not evidence.sealed:
+        return Omission("the forecast", "no sum is on record that could be continued")
+    policy = fitted_policy(evidence)
+    if policy is Policy.PLAIN:
+        return Forecast(policy, level, 1, 0, ALREADY if level > 1 else NEVER, ALREADY, NEVER)
+    if policy in (Policy.SEALED, Policy.PLAN, Policy.BATCHES):
+        floor = lasting_level(evidence, policy)
+        return Forecast(policy, level, floor, 0, ALREADY if floor < level else NEVER, NEVER, NEVER)
+    if worst.users > MOST_USERS:
+        return Omission(
+            "the forecast", f"{counted(worst.users, 'user')} are more than the {MOST_USERS} that can be simulated"
+        )
+    draw = _draw_batches(evidence) if policy is Policy.LOSSES else _draw_users(evidence.log)
+    trial = partial(_trial, level=level, draw=draw, rng=rng, stopped=stopped)
+    results = _simulate(worst, trials, trial, stopped)
+    if not results:
+        return Omission("the forecast", "its share of the time was too short for one continuation of the log")
+    return Forecast(policy, level, None, len(results), *map(_span, zip(*results, strict=True)))
+
+
+def fitted_policy(evidence: Evidence) -> Policy:
+    """Return how rounds go on: as keys or a plan that was kept say, else as the log looks.
+
+    Without a plan the log shows batches if the second half of its sets split no class of the first half's and
+    meet some again. One class, or classes of one, are no batches.
+
+    >>> fitted_policy(Evidence(ParticipationLog.from_dense([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1]]))).value
+    'batches'
+    >>> fitted_policy(Evidence(ParticipationLog.from_dense([[1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]]))).value
+    'random'
+    """
+    log = evidence.log
+    if evidence.sealed and evidence.plan is not None:
+        return Policy.SEALED
+    if len(log.set_rounds) and int(log.set_rounds[-1]) in evidence.plain:
+        return Policy.PLAIN
+    present, missing = attendance(evidence)
+    if present:
+        return Policy.LOSSES if missing else Policy.PLAN
+    return Policy.BATCHES if _came_together(log) else Policy.RANDOM
+
+
+def _came_together(log: ParticipationLog) -> bool:
+    """Say whether the second half of the sets splits no class of the first half's, and meets some again."""
+    strong = StrongLevel(log.users)
+    cut, again = [], []
+    for start, stop in pairwise(log.starts.tolist()):
+        members = log.members[start:stop]
+        again.append(bool((strong.class_of[members] >= 0).any()))
+        cut.append(bool((strong.add(members) >= 0).any()))
+    later = slice(len(cut) // 2, None)
+    return not any(cut[later]) and any(again[later]) and strong.level > 1 and strong.classes > 1
+
+
+def attendance(evidence: Evidence) -> tuple[int, int]:
+    """Return how often a user of a batch of the plan was in a sum, and how often one was missing from its batch's.
+
+    Both are 0 where there is no plan, or where most of a batch was missing as often as not: then the plan is not
+    what the rounds followed.
+    """
+    plan, batch_of = evidence.plan, evidence.batch_of
+    if plan is None or batch_of is None:
+        return 0, 0
+    sizes = np.bincount(batch_of[batch_of >= 0], minlength=len(plan))
+    present, asked = 0, 0
+    for _, members in cohorts(evidence):
+        batches, counts = np.unique(batch_of[members], return_counts=True)
+        if batches[0] < 0:
+            return 0, 0
+        present += int(counts.sum())
+        asked += int(sizes[batches].sum())
+    return (present, asked - present) if 2 * present > asked else (0, 0)
+
+
+def lasting_level(evidence: Evidence, policy: Policy) -> int:
+    """Return the strong level that stays however many further rounds of whole batches follow.
+
+    Further sums tell apart no more than batches: the classes can fall to the parts that the present classes
+    and the batches cut each other into, and to no smaller ones. Users who never took part hide in their batch.
+    """
+    worst = evidence.worst_case
+    strong = StrongLevel(worst.users)
+    for _, members in worst.sets():
+        strong.add(members)
+    if policy is Policy.BATCHES:
+        return strong.level
+    batch_of = evidence.batch_of
+    cells = np.stack((strong.class_of, np.zeros_like(strong.class_of) if batch_of is None else batch_of))
+    cells = cells[:, (cells >= 0).any(axis=0)]  # a user in no class and no batch is in no sum, now or later
+    sizes = np.unique(cells, axis=1, return_counts=True)[1]
+    return int(sizes.min(initial=strong.level))
+
+
+Outcome: TypeAlias = tuple[int | None, int | None, int | None]
+"""After how many further rounds the level falls, the first user is isolated, and everyone is."""
+
+
+def _simulate(
+    log: ParticipationLog,
+    trials: int,
+    trial: Callable[[IsolatedUsers], Outcome | None],
+    stopped: Callable[[], bool],
+) -> list[Outcome]:
+    """Continue the log so many times, or as often as there is time."""
     now = IsolatedUsers(log.users)
     for _, members in log.sets():
-        now.add(members)
-    sizes = _sizes_by_round(log)
-    results = []
-    for _ in range(trials):
         if stopped():
+            return []
+        now.add(members)
+    results: list[Outcome] = []
+    for _ in range(trials):
+        outcome = trial(deepcopy(now))
+        if outcome is None:
             break
-        results.append(_trial(deepcopy(now), level, sizes, rng))
-    if not results:
-        return None
-    return Forecast(policy, len(results), level, *map(_span, zip(*results, strict=True)))
+        results.append(outcome)
+    return results
 
 
-def _sizes_by_round(log: ParticipationLog) -> list[IntArray]:
-    """Return the sizes of each round's sets; one empty list stands for each round without a result."""
+Draw: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
+"""Draws the learned sets of one further round."""
+
+
+def _draw_users(log: ParticipationLog) -> Draw:
+    """Return rounds with as many users in their sets as a past round had, drawn from all."""
     rounds, starts = np.unique(log.set_rounds, return_index=True)
-    sizes = np.split(np.diff(log.starts), starts[1:])
     # Of very many rounds without a result, no more are kept than would change a draw.
     empty = min(log.rounds - len(rounds), 100 * len(rounds))
-    return [*sizes, *([np.zeros(0, dtype=np.int64)] * empty)]
+    sizes = [*np.split(np.diff(log.starts), starts[1:]), *([np.zeros(0, dtype=np.int64)] * empty)]
+
+    def draw(rng: np.random.Generator) -> list[IntArray]:
+        return [rng.choice(log.users, size=size, replace=False) for size in sizes[int(rng.integers(len(sizes)))]]
+
+    return draw
+
+
+def _draw_batches(evidence: Evidence) -> Draw:
+    """Return rounds of whole batches, as many as a past round had, that lose users as often as they did."""
+    log, batch_of = evidence.log, evidence.batch_of
+    if batch_of is None:
+        return _draw_users(log)
+    present, missing = attendance(evidence)
+    batches = [np.flatnonzero(batch_of == batch) for batch in np.unique(batch_of[batch_of >= 0])]
+    counts = [len(np.unique(batch_of[members])) for _, members in cohorts(evidence)]
+
+    def draw(rng: np.random.Generator) -> list[IntArray]:
+        asked = rng.choice(len(batches), size=counts[int(rng.integers(len(counts)))], replace=False)
+        users = np.concatenate([batches[batch] for batch in asked])
+        left = users[rng.random(len(users)) * (present + missing) < present]
+        return [left] if len(left) else []
+
+    return draw
 
 
 def _trial(
-    state: IsolatedUsers, level: int, sizes: list[IntArray], rng: np.random.Generator
-) -> tuple[int | None, int | None, int | None]:
-    """Return after how many further rounds the level falls, the first user is isolated, and everyone is."""
+    state: IsolatedUsers, level: int, draw: Draw, rng: np.random.Generator, stopped: Callable[[], bool]
+) -> Outcome | None:
+    """Continue a log at random until everyone is isolated; None if there was no time to find out."""
     users = state.everyone
     falls: int | None = None
     first: int | None = None
@@ -116,8 +269,10 @@ def _trial(
             first = rounds
         if state.rank == users:
             return falls, first, rounds
-        for size in sizes[int(rng.integers(len(sizes)))]:
-            state.add(rng.choice(users, size=size, replace=False))
+        if stopped():
+            return None
+        for members in draw(rng):
+            state.add(members)
     return falls, first, None
 
 

@@ -22,6 +22,17 @@ class RoundMeasures(NamedTuple):
     cardinality: float
     skipped: int
 
+    @classmethod
+    def of(cls, strong: int, gap: int, total: int, completed: int, rounds: int) -> "RoundMeasures":
+        """Return the measures from T, max n_i - min n_i, Σ n_i, the rounds with a result, and all rounds."""
+        return cls(
+            strong=strong,
+            fairness_gap=gap / max(rounds, 1),
+            fairness_gap_completed=gap / max(completed, 1),
+            cardinality=total / max(rounds, 1),
+            skipped=rounds - completed,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Measures:
@@ -62,7 +73,7 @@ class Measures:
     def final(self) -> RoundMeasures:
         """The measures after the last round; those of an empty log are T = N and zeros."""
         if len(self) == 0:
-            return RoundMeasures(len(self.participation), 0.0, 0.0, 0.0, 0)
+            return RoundMeasures.of(len(self.participation), gap=0, total=0, completed=0, rounds=0)
         return self[-1]
 
 
@@ -143,14 +154,7 @@ class RunningMeasures:
     @property
     def now(self) -> RoundMeasures:
         """The measures after the last round."""
-        strong, gap, total, completed = self.state
-        return RoundMeasures(
-            strong=strong,
-            fairness_gap=gap / max(self._rounds, 1),
-            fairness_gap_completed=gap / max(completed, 1),
-            cardinality=total / max(self._rounds, 1),
-            skipped=self._rounds - completed,
-        )
+        return RoundMeasures.of(*self.state, rounds=self._rounds)
 
 
 def measure(log: ParticipationLog) -> Measures:
@@ -182,3 +186,33 @@ def measure(log: ParticipationLog) -> Measures:
         skipped=elapsed - completed,
         participation=running.participation,
     )
+
+
+def final_measures(log: ParticipationLog, users: int, strong: int) -> RoundMeasures:
+    """Return the measures after a log's last round, for N = `users` and its strong level.
+
+    What this costs does not depend on the number of rounds without a result, nor on users never seen.
+
+    >>> log = ParticipationLog.from_dense([[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 1]])
+    >>> final_measures(log, users=4, strong=2) == measure(log).final
+    True
+    """
+    counts = participation_counts(log)
+    most, seen = int(counts.max(initial=0)), int(np.sum(counts > 0))
+    least = int(counts.min(initial=most)) if seen == users else 0
+    return RoundMeasures.of(strong, most - least, int(counts.sum()), log.completed, log.rounds)
+
+
+def participation_counts(log: ParticipationLog) -> IntArray:
+    """Return in how many rounds each user was in a learned set.
+
+    >>> log = ParticipationLog.from_dense([[1, 1, 0], [0, 1, 0], [1, 0, 0]], rounds=[0, 1, 1])
+    >>> participation_counts(log).tolist()
+    [2, 2, 0]
+    """
+    rounds = np.repeat(log.set_rounds, np.diff(log.starts))
+    order = np.lexsort((rounds, log.members))
+    users, rounds = log.members[order], rounds[order]
+    fresh = np.ones(len(users), dtype=np.bool_)
+    fresh[1:] = (users[1:] != users[:-1]) | (rounds[1:] != rounds[:-1])
+    return np.bincount(users[fresh], minlength=log.users)

@@ -14,10 +14,13 @@ from coterie.values import ParticipationLog
 
 def record(verdict: Verdict) -> dict[str, Any]:
     """Return everything a verdict says; users by name, integers that may be long as text."""
-    log, question, classes = verdict.log, verdict.question, verdict.classes
+    log, question, classes, words = verdict.log, verdict.question, verdict.classes, verdict.words
     sizes, counts = np.unique(classes.sizes, return_counts=True)
     window, measures = verdict.window, verdict.measures
     return {
+        "headline": words.headline,
+        "tone": words.tone,
+        "sentences": list(words.sentences),
         "users": verdict.users,
         "rounds": log.rounds,
         "first_round": log.first,
@@ -43,7 +46,8 @@ def record(verdict: Verdict) -> dict[str, Any]:
                 "combination": _combination(verdict.weak.witness, log),
             },
         },
-        "isolated": [_isolated(found, log) for found in verdict.isolated],
+        "isolated": [_isolated(each, log) for each in verdict.isolated],
+        "maybe_isolated": [name(log, user) for user in verdict.maybe_isolated.tolist()],
         "isolation_known": verdict.isolation_known,
         "fairness_gap": measures.fairness_gap,
         "fairness_gap_completed": measures.fairness_gap_completed,
@@ -70,17 +74,22 @@ def record(verdict: Verdict) -> dict[str, Any]:
             {
                 "round": breach.round,
                 "batch": breach.batch,
-                "present": [name(log, user) for user in breach.present],
-                "missing": [planned_name(verdict, user) for user in breach.missing],
+                "present": [name(verdict.evidence.log, user) for user in breach.present],
+                "missing": [_plan_name(verdict, user) for user in breach.missing],
             }
             for breach in verdict.breaches
         ],
-        "unknown_rounds": list(question.unknown),
+        "plain_rounds": list(verdict.judged.plain),
+        "assumed_rounds": list(verdict.judged.assumed),
+        "unknown_rounds": list(verdict.judged.unknown),
+        "overrides": [name(log, user) for user in verdict.judged.overrides],
         "strong_before_unknown": verdict.before_unknown,
         "forecast": None if verdict.forecast is None else _forecast(verdict.forecast),
+        "omissions": [{"part": each.part, "reason": each.reason} for each in verdict.omissions],
         "required": question.required,
         "met": verdict.met,
-        "assumptions": list(verdict.assumptions),
+        "log_sha256": None if verdict.source is None else verdict.source.digest,
+        "assumptions": list(words.assumptions),
     }
 
 
@@ -89,9 +98,8 @@ def name(log: ParticipationLog, user: int) -> str:
     return str(user) if log.names is None else log.names[user]
 
 
-def planned_name(verdict: Verdict, user: int) -> str:
-    """Return the name of a user of the plan."""
-    plan = verdict.question.plan
+def _plan_name(verdict: Verdict, user: int) -> str:
+    plan = verdict.evidence.plan
     return str(user) if plan is None or plan.names is None else plan.names[user]
 
 
@@ -116,11 +124,11 @@ def fraction_text(value: Fraction) -> str:
     return whole if value.denominator == 1 else f"{whole}/{integer_text(value.denominator)}"
 
 
-def _isolated(found: IsolatedUser, log: ParticipationLog) -> dict[str, Any]:
-    record = {"user": name(log, found.user), "round": found.round, "combination": None}
-    if isinstance(found.proof, FullRank):
-        return record | {"full_rank": {"sets": found.proof.sets, "prime": found.proof.prime}}
-    return record | {"combination": _combination(found.proof, log)}
+def _isolated(each: IsolatedUser, log: ParticipationLog) -> dict[str, Any]:
+    record = {"user": name(log, each.user), "round": each.round, "combination": None}
+    if isinstance(each.proof, FullRank):
+        return record | {"full_rank": {"sets": each.proof.sets, "prime": each.proof.prime}}
+    return record | {"combination": _combination(each.proof, log)}
 
 
 def _combination(combination: Combination, log: ParticipationLog) -> dict[str, Any]:
@@ -137,7 +145,8 @@ def _combination(combination: Combination, log: ParticipationLog) -> dict[str, A
 
 def _forecast(forecast: Forecast) -> dict[str, Any]:
     return {
-        "policy": forecast.policy,
+        "policy": forecast.policy.value,
+        "floor": forecast.floor,
         "trials": forecast.trials,
         "level": forecast.level,
         "falls_below_level": _span(forecast.falls),

@@ -1,28 +1,33 @@
-"""`examine`: everything an audit says about a log, as one value from which reports are drawn."""
+"""`examine`: everything an audit says about a log, as one value from which console, page and JSON are made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from html import escape
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from coterie.audit.engine import MOST_CLASSES, Audit, Bracket, IsolatedUser
-from coterie.audit.forecast import Forecast, forecast
-from coterie.audit.measures import RoundMeasures
-from coterie.audit.planned import Breach, breaches
-from coterie.audit.strong import StrongLevel, seen_only, strong_level
+from coterie.audit.evidence import Evidence, Source
+from coterie.audit.forecast import Forecast, Omission, forecast
+from coterie.audit.measures import RoundMeasures, final_measures, participation_counts
+from coterie.audit.plan_check import Breach, breaches
+from coterie.audit.strong import StrongLevel, strong_level
 from coterie.audit.weak.proofs import Combination
 from coterie.audit.weak.search import TimeLeft
 from coterie.audit.windows import WindowLevel, window_level
+from coterie.audit.wording import Wording, words_of
 from coterie.errors import UsageError
-from coterie.values import BatchPlan, IntArray, ParticipationLog
+from coterie.values import IntArray, ParticipationLog
 from coterie.values.checks import check_count
 
 LISTED = 20
 """So many smallest classes, and users with their combination in full, are listed unless more are asked for."""
 _TRIALS = 20  # of the forecast
-_FORECAST, _LONGEST_FORECAST = 0.2, 5.0  # the share of the time that is kept for it, and the most seconds
+_FORECAST_SHARE = 0.3  # of the time; the weak level has the rest
 
 
 @dataclass(frozen=True)
@@ -34,16 +39,9 @@ class Question:
     window: int | None = None
     colluders: int = 0
     """How many users, whoever they are, may tell the server what they know."""
+    named_colluders: tuple[int, ...] = ()
+    """Users of the log who tell the server what they know; all that is said is then about the others."""
     required: int | None = None
-    plan: BatchPlan | None = None
-    planned: IntArray | None = None
-    """Each user's number in the plan, -1 for none; the same numbers unless given."""
-    unknown: tuple[int, ...] = ()
-    """Rounds of which it is not known what the server learned."""
-    assumed: tuple[int, ...] = ()
-    """Sealed rounds that were cut off; the log counts them as the worst that they can have been."""
-    shown: int = 0
-    """Rounds in which the server saw every update by itself, before there was any sum."""
     combinations: int | None = LISTED
     """For how many isolated users to compute the combination; None for all."""
 
@@ -64,15 +62,20 @@ class Classes:
     falls: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Verdict:
     """What a log has given away.
 
-    Levels count users. With colluders, `strong_left` and `weak_left` are what is left of the levels for the
-    worst placement of so many: a group of T users of whom c tell hides T - c, and at least the one it exposes.
+    Levels count users, and are those of the worst case: a user of whom it is not known what the server learned
+    counts as alone. With colluders, `strong_left` and `weak_left` are what is left of the levels for the worst
+    placement of so many: a group of T users of whom c tell hides T - c, and at least the one it exposes.
+
+    `evidence` is all that was given, `judged` what it says of users other than the named colluders. All users
+    here are numbers in `log`, the log of what is judged, except those of `breaches`: in `evidence.log`.
     """
 
-    log: ParticipationLog
+    evidence: Evidence
+    judged: Evidence
     users: int
     question: Question
     measures: RoundMeasures
@@ -82,7 +85,7 @@ class Verdict:
     """The users in the lightest combination found, with their coefficients."""
     isolated: tuple[IsolatedUser, ...]
     isolation_known: bool
-    """Whether everyone isolated is listed; False if it was stopped, or the log is too large to eliminate."""
+    """Whether everyone isolated is listed: not if it was stopped, the log is too large, or rounds are unknown."""
     eliminated: bool
     """Whether the search for the weak level could begin; if not, it is bounded by what the strong level says."""
     window: WindowLevel | None
@@ -90,7 +93,28 @@ class Verdict:
     before_unknown: int | None
     """The strong level before the first round of which it is not known what was learned."""
     forecast: Forecast | None
-    assumptions: tuple[str, ...]
+    omissions: tuple[Omission, ...]
+    """What was left out, and why."""
+
+    @property
+    def log(self) -> ParticipationLog:
+        """The sums that the server learned, for certain."""
+        return self.judged.log
+
+    @property
+    def source(self) -> Source | None:
+        """Where the log was read, if it was."""
+        return self.evidence.source
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is known what the server learned in every round; if not, users count as alone."""
+        return self.judged.certain
+
+    @property
+    def learned(self) -> bool:
+        """Whether any sum is on record, or may have been learned."""
+        return len(self.judged.worst_case.set_rounds) > 0
 
     @property
     def strong(self) -> int:
@@ -110,22 +134,61 @@ class Verdict:
     def _left(self, level: int) -> int:
         return max(level - self.question.colluders, min(level, 1))
 
-    @property
-    def certain(self) -> bool:
-        """Whether it is known what the server learned in every round; if not, levels are only upper bounds."""
-        return not self.question.unknown
+    @cached_property
+    def maybe_isolated(self) -> IntArray:
+        """The users not proven isolated of whom it is not known what the server learned."""
+        return np.setdiff1d(self.judged.unknown_users, [each.user for each in self.isolated])
 
     @property
     def met(self) -> bool | None:
         """Whether the strong level, with the colluders, is proven to be as high as required; None if not asked."""
         required = self.question.required
-        if required is None:
-            return None
-        return self.certain and not self.question.shown and self.strong_left >= required
+        return None if required is None else self.strong_left >= required
+
+    @cached_property
+    def words(self) -> Wording:
+        """The verdict in words: headline, tone, sentences. Console, page and JSON show these and no others."""
+        return words_of(self)
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """Every user who took part as columns of equal length, for a data frame.
+
+        `user` is the name (or number), `rounds` in how many rounds the user took part, `group` how many users
+        (this one among them) nobody can tell apart, `isolated_since` the round since which the user is isolated,
+        -1 if that is not proven, and `unknown` whether it is not known what the server learned of the user.
+        """
+        seen, log = self.classes.seen, self.log
+        since = np.full(len(seen), -1, dtype=np.int64)
+        since[np.searchsorted(seen, [each.user for each in self.isolated])] = [e.round for e in self.isolated]
+        return {
+            "user": seen if log.names is None else np.array([log.names[user] for user in seen.tolist()]),
+            "rounds": participation_counts(self.judged.only(seen).log),
+            "group": self.classes.sizes,
+            "isolated_since": since,
+            "unknown": np.isin(seen, self.judged.unknown_users),
+        }
+
+    def __repr__(self) -> str:
+        weak = str(self.weak.low) if self.weak.exact else f"{self.weak.low}..{self.weak.high}"
+        return (
+            f"Verdict({self.words.headline!r}, strong={self.strong}, weak={weak}, "
+            f"isolated={len(self.isolated)}, met={self.met})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the headline, the key numbers and the sentences, for a notebook."""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(figure.label)}</th><td><b>{escape(figure.value)}</b></td>"
+            f"<td style='text-align:left'>{escape(figure.meaning)}</td></tr>"
+            for figure in self.words.figures
+        )
+        told = " ".join(self.words.sentences)
+        return f"<p><b>{escape(self.words.headline)}</b></p><table>{rows}</table><p>{escape(told)}</p>"
 
 
 def examine(
-    log: ParticipationLog,
+    log: ParticipationLog | Evidence,
     question: Question | None = None,
     *,
     rng: np.random.Generator,
@@ -135,66 +198,78 @@ def examine(
 ) -> Verdict:
     """Audit a log.
 
-    Isolation and proofs run to their end unless `stopped` says so; the weak level and the forecast take the
-    time that is `left`. `tell` is told what is being done. The verdict is right whenever it was stopped: it
-    then proves less.
+    Isolation and proofs run to their end unless `stopped` says so. The forecast has a share of the time that is
+    `left`, the weak level the rest. `tell` is told what is being done. The verdict is right whenever it was
+    stopped: it then proves less, and `omissions` say what is missing.
 
     >>> log = ParticipationLog.from_dense([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0]])
     >>> verdict = examine(log, rng=np.random.default_rng(0), left=lambda: 1.0)
-    >>> verdict.strong, verdict.weak.exact, verdict.weak.high, [found.user for found in verdict.isolated]
+    >>> verdict.strong, verdict.weak.exact, verdict.weak.high, [each.user for each in verdict.isolated]
     (1, True, 1, [0, 1, 2])
     >>> verdict.isolated[0].proof
     Combination(sets=(0, 1, 2), numerators=(1, -1, 1), denominator=2)
+    >>> verdict.words.headline
+    'The server can compute the update of every user who took part.'
     """
     question = Question() if question is None else question
-    users = _checked(log, question)
-    shown, seen = seen_only(log)
+    evidence = log if isinstance(log, Evidence) else Evidence(log)
+    users = _check(evidence, question)
+    judged = evidence.without(np.array(question.named_colluders)) if question.named_colluders else evidence
+    worst = judged.worst_case
+    seen = np.unique(worst.members).astype(np.int64)
+    near = judged.only(seen)
     tell("the strong level")
-    classes = _classes(shown, seen, users)
+    classes = _classes(near.worst_case, seen, users)
     tell("who is isolated")
-    audit = Audit.of(shown, rng, stopped)
+    audit = Audit.of(near.log, rng, stopped)
     settled = audit.settle(stopped)
     tell("the combinations that isolate")
     isolated = _with_combinations(audit, question.combinations, stopped)
-    tell("the weak level")
-    kept = min(_FORECAST * left(), _LONGEST_FORECAST)
-    for bracket in audit.refine(lambda: -1.0 if stopped() else left() - kept):
-        tell(f"the weak level: {bracket.low} to {bracket.high}")
-    weak = audit.weak if len(seen) else Bracket(users, users, None)
+    known = (settled and judged.certain) or classes.level > 1 or len(isolated) == len(seen)
+    tell("the forecast")
+    level = 2 if question.required is None else question.required
+    end = (1 - _FORECAST_SHARE) * left()
+    coming = forecast(_with_batches(judged, seen), level, _TRIALS, rng, lambda: stopped() or left() <= end)
     window = None
     if question.window is not None:
         tell("the windows")
-        window = window_level(shown if len(seen) else log, question.window, stopped)
-    tell("the forecast")
-    level = 2 if question.required is None else question.required
-    coming = forecast(shown, level, _TRIALS, rng, lambda: stopped() or left() <= 0)
+        window = window_level(near.worst_case if len(seen) else worst, question.window, stopped)
+    tell("the weak level")
+    for bracket in audit.refine(lambda: -1.0 if stopped() else left()):
+        tell(f"the weak level: {bracket.low} to {bracket.high}")
+    weak = audit.weak if len(near.log.set_rounds) else Bracket(users, users, None)
+    broken = breaches(evidence)
     return Verdict(
-        log=log,
+        evidence=evidence,
+        judged=judged,
         users=users,
         question=question,
-        measures=_measures(shown, users, classes.level),
+        measures=final_measures(near.log, users, classes.level),
         classes=classes,
-        weak=weak,
-        witness={} if weak.witness is None else weak.witness.result(log),
-        isolated=tuple(IsolatedUser(int(seen[found.user]), found.round, found.proof) for found in isolated),
-        isolation_known=settled or classes.level > 1,
+        weak=Bracket(min(weak.low, classes.level) if not judged.certain else weak.low, weak.high, weak.witness),
+        witness={} if weak.witness is None else weak.witness.result(judged.log),
+        isolated=tuple(IsolatedUser(int(seen[each.user]), each.round, each.proof) for each in isolated),
+        isolation_known=known,
         eliminated=audit.complete,
         window=window,
-        breaches=None if question.plan is None else tuple(breaches(log, question.plan, question.planned)),
-        before_unknown=_before(log, users, question.unknown),
-        forecast=coming,
-        assumptions=_assumptions(log, users, users - len(seen), question, audit),
+        breaches=None if broken is None else tuple(broken),
+        before_unknown=_before_unknown(judged, users),
+        forecast=coming if isinstance(coming, Forecast) else None,
+        omissions=tuple(_omissions(audit, weak, window, coming, settled=settled or known)),
     )
 
 
-def _checked(log: ParticipationLog, question: Question) -> int:
-    """Return N; refuse a question that cannot be."""
+def _check(evidence: Evidence, question: Question) -> int:
+    """Return N without the named colluders; refuse a question that cannot be."""
+    log, named = evidence.log, len(set(question.named_colluders))
     if question.users is not None and question.users < log.users:
         raise UsageError(
             f"the log has {log.users} users, more than the {question.users} given; give the number of all users"
         )
-    users = log.users if question.users is None else question.users
+    users = (log.users if question.users is None else question.users) - named
     check_count(question.colluders, "the number of colluders", least=0)
+    if named and named >= log.users:
+        raise UsageError("the colluders are everyone in the log; at least one must be left to expose")
     if question.colluders >= max(users, 1):
         raise UsageError(
             f"{question.colluders} of {users} users cannot collude; at least one must be left to expose"
@@ -204,10 +279,20 @@ def _checked(log: ParticipationLog, question: Question) -> int:
     return users
 
 
+def _with_batches(judged: Evidence, seen: IntArray) -> Evidence:
+    """Return the evidence about the users who took part, or may yet in a batch of the plan."""
+    return judged.only(seen if judged.batch_of is None else np.union1d(seen, np.flatnonzero(judged.batch_of >= 0)))
+
+
 def _classes(shown: ParticipationLog, seen: IntArray, users: int) -> Classes:
     strong = StrongLevel(shown.users)
-    level, falls = users, []
+    level, falls, single = users, [], set()
     for round_, (start, stop) in zip(shown.set_rounds.tolist(), pairwise(shown.starts.tolist()), strict=True):
+        if stop - start == 1:
+            user = int(shown.members[start])
+            if user in single:
+                continue  # a set that is known splits nothing
+            single.add(user)
         strong.add(shown.members[start:stop])
         if strong.level < level:
             level = strong.level
@@ -226,74 +311,42 @@ def _with_combinations(audit: Audit, wanted: int | None, stopped: Callable[[], b
     """Return the isolated users; the first ones with a combination as their proof."""
     isolated = audit.isolated
     first = isolated if wanted is None else isolated[:wanted]
-    missing = [found.user for found in first if not isinstance(found.proof, Combination)]
+    missing = [each.user for each in first if not isinstance(each.proof, Combination)]
     proofs: dict[int, Combination] = {}
     for start in range(0, len(missing), LISTED):
         if stopped():
             break
         proofs |= audit.combinations(missing[start : start + LISTED])
-    return [IsolatedUser(found.user, found.round, proofs.get(found.user, found.proof)) for found in isolated]
+    return [IsolatedUser(each.user, each.round, proofs.get(each.user, each.proof)) for each in isolated]
 
 
-def _measures(shown: ParticipationLog, users: int, strong: int) -> RoundMeasures:
-    """Return the paper's measures after the last round."""
-    sizes = np.diff(shown.starts)
-    pairs = np.unique(np.repeat(shown.set_rounds, sizes) * max(shown.users, 1) + shown.members)
-    counts = np.bincount(pairs % max(shown.users, 1), minlength=shown.users)
-    least = int(counts.min(initial=len(pairs))) if users == shown.users else 0
-    gap = int(counts.max(initial=0)) - min(least, int(counts.max(initial=0)))
-    return RoundMeasures(
-        strong=strong,
-        fairness_gap=gap / max(shown.rounds, 1),
-        fairness_gap_completed=gap / max(shown.completed, 1),
-        cardinality=len(pairs) / max(shown.rounds, 1),
-        skipped=shown.rounds - shown.completed,
-    )
-
-
-def _before(log: ParticipationLog, users: int, unknown: tuple[int, ...]) -> int | None:
-    """Return the strong level before the first unknown round."""
-    if not unknown:
+def _before_unknown(judged: Evidence, users: int) -> int | None:
+    """Return the strong level before the first round of which it is not known what was learned."""
+    rounds: Sequence[int] = [round_ for round_, seen in judged.unknown.items() if len(seen)]
+    if not rounds:
         return None
-    known = log.window(log.first, min(unknown))
+    known = judged.log.window(judged.log.first, min(rounds))
     return strong_level(known) if len(known.set_rounds) else users
 
 
-def _assumptions(
-    log: ParticipationLog, users: int, never: int, question: Question, audit: Audit
-) -> tuple[str, ...]:
-    """Say what the verdict rests on, and what it does not say."""
-    known = "and no other" if not question.unknown else "where that is known"
-    said = [
-        f"The log names every set of users whose sum the server learned, {known}.",
-        "Updates are taken to be the same in every round, the worst case; where they change, rounds tell less.",
-        "The levels count users in a sum; they do not limit what a sum itself tells about its users.",
-    ]
-    said.append(
-        f"F counts {users} users, {never} of whom never took part; others, of whom the log says nothing, not."
-    )
-    said.append(f"F and C count the {log.rounds} rounds from round {log.first} on.")
-    if question.colluders:
-        said.append(
-            f"The {question.colluders} colluders stand where they help the server most, and tell it their updates."
+def _omissions(
+    audit: Audit, weak: Bracket, window: WindowLevel | None, coming: Forecast | Omission, *, settled: bool
+) -> list[Omission]:
+    """Say what was left out, and why."""
+    left = []
+    if not settled:
+        many = audit.strong.classes > MOST_CLASSES
+        reason = (
+            f"the log has more than {MOST_CLASSES} different columns"
+            if many
+            else "the work was stopped before its end"
         )
-    if question.shown:
-        said.append(
-            f"In {question.shown} rounds aggregation was plain: the server saw every update by itself. The levels "
-            "speak of the sums alone, and no required level is met."
-        )
-    if question.assumed:
-        said.append(
-            f"{len(question.assumed)} sealed rounds were cut off; every batch asked in them counts as learned by "
-            "itself, the worst that can have been."
-        )
-    if question.unknown:
-        said.append(
-            f"What the server learned in {len(question.unknown)} rounds is not known: the levels are upper bounds."
-        )
-    if not audit.complete and audit.strong.level == 1:
-        said.append(
-            f"Who is isolated was not decided: the elimination was stopped, or there are more than {MOST_CLASSES} "
-            f"different columns."
-        )
-    return tuple(said)
+        left.append(Omission("who is isolated", reason))
+    if not weak.exact:
+        reason = "the time given was too short to close the gap" if audit.complete else "nothing was eliminated"
+        left.append(Omission("the weak level as one number", reason))
+    if window is not None and not window.complete:
+        left.append(Omission("some windows", "the work was stopped before its end"))
+    if isinstance(coming, Omission):
+        left.append(coming)
+    return left

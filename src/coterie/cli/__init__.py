@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import audit, ledger, plan, run, simulate
+from coterie.cli import audit, init, ledger, plan, report, run, simulate
 from coterie.cli.options import help_without_command
 from coterie.errors import CoterieError
 
@@ -29,7 +29,9 @@ app = typer.Typer(
 )
 app.add_typer(ledger.app, name="ledger")
 app.command("audit")(audit.audit)
+app.command("init")(init.init)
 app.command("plan")(plan.plan)
+app.command("report")(report.report)
 app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,32 +18,10 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
-    from coterie.values import BatchPlan, IntArray, ParticipationLog
-
-_SQLITE = b"SQLite format 3\0"  # how every file of SQLite's begins
+    from coterie.audit import Verdict
 
 EXIT_NOT_MET = 1
 EXIT_INTERRUPTED = 130
-
-
-@dataclass(frozen=True)
-class Source:
-    """A log to audit, with a name for every user in it: what the server learned, and where that is not known.
-
-    `users` is the number of all users, if more than the log has; `sha256` the digest of what was read, of a
-    ledger the hash of its last record. `plan` is the one plan that a ledger ever had.
-    """
-
-    place: str
-    log: ParticipationLog
-    sha256: str
-    digest: str = "sha256"
-    """What the digest is of: a file's sha256, or the head of a ledger."""
-    users: int | None = None
-    unknown: tuple[int, ...] = ()
-    assumed: tuple[int, ...] = ()
-    shown: int = 0
-    plan: BatchPlan | None = None
 
 
 def audit(
@@ -78,7 +55,8 @@ def audit(
         int | None, typer.Option(help="Exit with 1 unless the strong level is at least this.")
     ] = None,
     budget: Annotated[
-        float, typer.Option(help="Seconds for narrowing the weak level (10 unless given).", show_default=False)
+        float,
+        typer.Option(help="Seconds for the forecast and the weak level (10 unless given).", show_default=False),
     ] = 10.0,
     seed: Annotated[
         int, typer.Option(help="Seed for what is drawn; it decides no proof (0 unless given).", show_default=False)
@@ -114,198 +92,86 @@ def audit(
     """
     import math
 
-    import numpy as np
-
     from coterie import __version__
-    from coterie.audit import Question, examine
     from coterie.audit.record import record
-    from coterie.cli.options import check_seed, waiting
-    from coterie.storage.plans import read_plan
+    from coterie.auditing import audit as ask
+    from coterie.cli.options import check_seed
 
-    if html is not None:
-        from coterie.report.page.html import check_page_path
-
-        check_page_path(html)
+    if not log:
+        raise UsageError("say which log: a .csv, .parquet or .jsonl file, a run's folder, or a ledger")
+    _check_page(html)
     if not 0 <= budget < math.inf:
         raise UsageError(f"--budget is {budget}: give seconds, 0 or more")
     check_seed(seed)
     for option, value in (("--users", users), ("--rounds", rounds), ("--window", window), ("--require", require)):
         if value is not None and value < 1:
             raise UsageError(f"{option} is {value}: give at least 1")
-    with waiting("Reading the log"):
-        source = read_any_log(log, rounds)
-        agreed = source.plan if plan is None else read_plan(plan)
-    count, named = _colluders(colluders, source.log)
-    # The server subtracts what named colluders tell it: their columns fall away.
-    judged = source.log.only(np.setdiff1d(np.arange(source.log.users), named)) if named else source.log
-    everyone = source.users if users is None else users
-    if everyone is not None and everyone < (source.users or source.log.users):
-        told = source.users or source.log.users
-        raise UsageError(f"--users is {users}, but {source.place} has {told}; give the number of all users")
-    question = Question(
-        users=None if everyone is None else everyone - len(named),
-        window=window,
-        colluders=count,
-        required=require,
-        plan=agreed,
-        planned=None if agreed is None else _planned(judged, agreed),
-        unknown=source.unknown,
-        assumed=source.assumed,
-        shown=source.shown,
-        combinations=None if all_combinations else Question.combinations,
-    )
-    with _watched(budget) as watch:
-        verdict = examine(
-            judged,
-            question,
-            rng=np.random.default_rng(seed),
-            left=watch.left,
+    with _watched() as watch:
+        verdict = ask(
+            log,
+            users=users,
+            rounds=rounds,
+            plan=plan,
+            window=window,
+            colluders=_colluders(colluders),
+            require=require,
+            budget=budget,
+            seed=seed,
+            all_combinations=all_combinations,
             stopped=lambda: watch.stopped,
-            tell=watch.tell,
+            progress=watch.show,
         )
+    for warning in () if verdict.source is None else verdict.source.warnings:
+        typer.echo(f"coterie: warning: {warning}", err=True)
     if json_:
-        about = {"log_sha256": source.sha256, "version": __version__}
-        typer.echo(json.dumps({**record(verdict), **about}))
+        typer.echo(json.dumps({**record(verdict), "version": __version__}))
     else:
         from coterie.cli.audit_summary import print_verdict
 
-        print_verdict(verdict, source.place, f"{source.digest} {source.sha256}")
+        print_verdict(verdict)
     if html is not None:
-        from coterie.report.audit.page import audit_page
-        from coterie.report.page.html import write_page
-
-        told_by = [(source.log.names or ())[user] for user in named]
-        write_page(audit_page(verdict, source=source.place, digest=source.sha256, told=told_by), html)
+        _write_page(verdict, html)
+        typer.echo(f"Wrote {html}", err=json_)
     if watch.stopped:
         raise typer.Exit(EXIT_INTERRUPTED)
     if verdict.met is False:
         raise typer.Exit(EXIT_NOT_MET)
 
 
-def read_any_log(place: str, rounds: int | None) -> Source:
-    """Read the log at a place: a file of a participation log, or a ledger."""
-    if not place:
-        raise UsageError("say which log: a .csv, .parquet or .jsonl file, a run's folder, or a ledger")
-    from hashlib import file_digest
+def _check_page(path: Path | None) -> None:
+    """Refuse a page that could not be written, before any work is done for it."""
+    if path is not None:
+        from coterie.report.page.html import check_page_path
 
-    from coterie.ledger.location import FILE, is_url
-    from coterie.logs import read_log
-    from coterie.storage.files import reading
-
-    path = Path(place)
-    if path.is_dir() and not (path / FILE).exists():
-        raise UsageError(f"{place} is not a run's folder: it has no {FILE}; give a log, or a ledger")
-    if is_url(place) or path.is_dir():
-        return _from_ledger(place, rounds)
-    with reading(path), path.open("rb") as file:
-        if file.read(len(_SQLITE)) == _SQLITE:
-            return _from_ledger(place, rounds)
-        file.seek(0)
-        digest = file_digest(file, "sha256").hexdigest()
-    return _named(place, read_log(path, rounds=rounds), digest)
+        check_page_path(path)
 
 
-def _from_ledger(place: str, rounds: int | None) -> Source:
-    """Read what a ledger's server learned; rounds that were cut off count as the worst, or as unknown."""
-    from coterie.ledger import Ledger
+def _write_page(verdict: Verdict, path: Path) -> None:
+    from datetime import UTC, datetime
 
-    with Ledger.open(place, read_only=True) as ledger:
-        log = ledger.log()
-        if rounds is not None and rounds != log.rounds:
-            raise UsageError(f"--rounds is {rounds}, but {ledger.place} has {log.rounds}; leave it out")
-        plan = ledger.plan if ledger.plan_number == 1 else None
-        return Source(
-            ledger.place,
-            log,
-            ledger.head.hash.hex(),
-            digest="head",
-            unknown=ledger.unknown_rounds,
-            assumed=ledger.assumed_rounds,
-            shown=sum(round_.protocol == "plain" for round_ in ledger.stream()),
-            plan=plan,
-        )
+    from coterie.report.audit.page import audit_page
+    from coterie.report.page.html import write_page
+
+    write_page(audit_page(verdict, date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")), path)
 
 
-def _named(place: str, log: ParticipationLog, sha256: str) -> Source:
-    """Give users without a name their number; those who never took part are counted and not written out."""
-    import numpy as np
-
-    from coterie.values import ParticipationLog
-
-    if log.names is not None:
-        _warn_of_like_names(log.names)
-        return Source(place, log, sha256)
-    seen, members = np.unique(log.members, return_inverse=True)
-    names = tuple(map(str, seen.tolist()))
-    shown = ParticipationLog(len(seen), log.rounds, log.set_rounds, log.starts, members, names, log.first)
-    return Source(place, shown, sha256, users=log.users)
-
-
-def _warn_of_like_names(names: tuple[str, ...]) -> None:
-    """Say on standard error that names may be one user's: a user under two names makes the level look higher."""
-    import unicodedata
-
-    first: dict[str, str] = {}
-    for name in names:
-        like = first.setdefault(unicodedata.normalize("NFKC", name).strip().casefold(), name)
-        if like != name:
-            typer.echo(
-                f"coterie: warning: {like!r} and {name!r} count as two users; if they are one, write them alike, "
-                "or the level comes out too high",
-                err=True,
-            )
-            return
-
-
-def _colluders(text: str | None, log: ParticipationLog) -> tuple[int, list[int]]:
-    """Return how many colluders there are wherever they stand, and the numbers of those named."""
+def _colluders(text: str | None) -> int | list[str]:
+    """Return how many colluders there are wherever they stand, or the names of those who are."""
     if text is None:
-        return 0, []
-    if "," not in text:
-        if text.isascii() and text.isdigit():
-            return int(text), []
-        text += ","
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    number = {name: index for index, name in enumerate(log.names or ())}
-    for name in names:
-        if name not in number:
-            raise UsageError(
-                f"--colluders names {name!r}, who is not in the log; give names as the log writes them"
-            )
-    if len(set(names)) >= log.users:
-        raise UsageError("--colluders names everyone in the log; nobody is left to expose")
-    return 0, [number[name] for name in names]
-
-
-def _planned(log: ParticipationLog, plan: BatchPlan) -> IntArray:
-    """Return each user's number in the plan, -1 for a user it does not have."""
-    import numpy as np
-
-    number = {name: index for index, name in enumerate(plan.names or map(str, range(plan.users)))}
-    found = np.array([number.get(name, -1) for name in log.names or ()], dtype=np.int64)
-    if np.all(found < 0):
-        raise UsageError("no user of the log is in the plan; give the plan of this log, with the same names")
-    return found
+        return 0
+    if text.isascii() and text.isdigit():
+        return int(text)
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 class _Watch:
-    """The time that is left, whether Ctrl-C was pressed, and what is being done."""
+    """Whether Ctrl-C was pressed, and what is being done."""
 
-    def __init__(self, budget: float, status: Status) -> None:
-        self._budget = budget
+    def __init__(self, status: Status) -> None:
         self._status = status
-        self._end: float | None = None
         self.stopped = False
 
-    def left(self) -> float:
-        """Return the seconds left of the budget, which begins at the first question."""
-        import time
-
-        if self._end is None:
-            self._end = time.monotonic() + self._budget
-        return self._end - time.monotonic()
-
-    def tell(self, what: str) -> None:
+    def show(self, what: str) -> None:
         """Show what is being done."""
         from rich.text import Text
 
@@ -320,14 +186,14 @@ class _Watch:
 
 
 @contextmanager
-def _watched(budget: float) -> Iterator[_Watch]:
+def _watched() -> Iterator[_Watch]:
     """Show progress on standard error, and let Ctrl-C end the work early instead of losing it."""
     import signal
 
     from rich.console import Console
 
-    with Console(stderr=True).status("") as status:
-        watch = _Watch(budget, status)
+    with Console(stderr=True).status("Reading the log …") as status:
+        watch = _Watch(status)
         before = signal.signal(signal.SIGINT, watch.interrupt)
         try:
             yield watch

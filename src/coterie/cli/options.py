@@ -64,6 +64,25 @@ def check_seed(seed: int) -> None:
         raise UsageError(f"--seed is {seed}: give a whole number from 0 up")
 
 
+def seed_list(text: str, seed: int | None) -> list[int]:
+    """Return the seeds of --seeds: whole numbers and spans, with commas; `seed` is that of --seed, if given.
+
+    >>> seed_list("0-2,7", None)
+    [0, 1, 2, 7]
+    """
+    if seed is not None:
+        raise UsageError(f"--seeds {text} and --seed {seed} both name seeds; give one of them")
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) < int(first):
+            raise UsageError(f"--seeds is {text!r}: give whole numbers (0,3,7) or a span (0-4)")
+        seeds += range(int(first), int(last or first) + 1)
+    if len(set(seeds)) < len(seeds):
+        raise UsageError(f"--seeds is {text!r}: it names a seed twice")
+    return seeds
+
+
 def check_distinct(*paths: tuple[str, Path | None]) -> None:
     """Refuse two options that name one file: the later would destroy the earlier."""
     seen: dict[Path, str] = {}

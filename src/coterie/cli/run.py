@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.cli.options import Json, check_seed, check_torch, dropout_choices
+from coterie.cli.options import Json, check_seed, check_torch, dropout_choices, seed_list
 from coterie.errors import CoterieError, UsageError
 from coterie.storage.files import atomic_write
 
@@ -30,7 +30,11 @@ def run(
         str | None,
         typer.Option(help="mnist-small (shipped), mnist, cifar10, cifar100, or a folder with a file per user."),
     ] = None,
-    users: Annotated[int | None, typer.Option(help="N, the number of users.")] = None,
+    users: Annotated[int | None, typer.Option(help="N, the number of users; of a folder, its files.")] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(help="Who holds what: iid, shards, shards-shared, dirichlet, or a saved partition's file."),
+    ] = None,
     per_round: Annotated[int | None, typer.Option(help="K, the most users in one round.")] = None,
     scheme: Annotated[
         str | None,
@@ -39,12 +43,17 @@ def run(
     privacy: Annotated[int | None, typer.Option(help="T: the same as --scheme with T and this number.")] = None,
     dropout: Annotated[
         str | None,
-        typer.Option(help="Probability to be away: one for all (0.3), or several to draw from."),
+        typer.Option(help="Probability to be away: one for all (0.3), several to draw from, or by-label."),
     ] = None,
     lost: Annotated[
         float | None, typer.Option(help="Probability that a user is lost in the middle of a round.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="small-cnn, mnist-cnn, lenet or vgg-11.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="small-cnn, mnist-cnn, lenet, vgg-11, mlp, logistic, or your own: my_module:build."),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes of each user over its data in a round.")] = None,
+    minibatch: Annotated[int | None, typer.Option(help="Examples in one step of the local training.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the local training.")] = None,
     aggregation: Annotated[
         str | None,
@@ -54,7 +63,11 @@ def run(
         bool, typer.Option("--unsealed", help="Without the seal, for comparison: losing a user splits its batch.")
     ] = False,
     rounds: Annotated[int | None, typer.Option(help="J, the number of rounds.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto (a GPU if there is one), cpu or cuda.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed for everything that is drawn.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="One run per seed (0-4 or 0,3,7), each in a folder inside --out, compared.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for the run (runs/ and the time).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     keep_aggregates: Annotated[
@@ -88,6 +101,8 @@ def run(
       coterie run experiment.toml --seed 7 --out runs/seed-7
 
       coterie run --resume runs/seed-7
+
+      coterie run --seeds 0-4 --out five
     """
     from coterie.cli.live import LiveView
     from coterie.cli.run_summary import print_result
@@ -99,10 +114,14 @@ def run(
             "data.users": users,
             "selection.per_round": per_round,
             "selection.scheme": _scheme(scheme, privacy),
-            "selection.dropout": None if dropout is None else dropout_choices(dropout),
+            "data.partition": partition,
+            "selection.dropout": _dropout(dropout),
             "selection.lost": lost,
             "training.model": model,
+            "training.epochs": epochs,
+            "training.minibatch": minibatch,
             "training.learning_rate": learning_rate,
+            "training.device": device,
             "training.rounds": rounds,
             "aggregation.protocol": aggregation,
             "aggregation.sealed": False if unsealed else None,
@@ -110,34 +129,68 @@ def run(
             "seed": seed,
         }
     )
+    if seeds is not None and resume is None:
+        wanted = seed_list(seeds, seed)
+        _run_series(
+            _spec(spec_file, changes),
+            wanted,
+            out or _new_folder_name(),
+            workers,
+            tensorboard=tensorboard,
+            json_=json_,
+        )
+        return
     with LiveView() as view:
         if resume is not None:
-            if changes or spec_file is not None or out is not None:
+            if changes or spec_file is not None or out is not None or seeds is not None:
                 raise UsageError(
                     "--resume goes on with a run as it was begun; add --tensorboard or --workers at most"
                 )
             job = _resumed(resume, view, workers)
         else:
             job = _started(_spec(spec_file, changes), out or _new_folder_name(), view, workers)
-        try:
-            view.begin(job)
-            result, written = _finish(job, view, tensorboard=tensorboard)
-        except (KeyboardInterrupt, CoterieError) as error:
-            view.say(_stopped(job, error))
-            raise
-    summary = result.summary()
-    with atomic_write(job.folder.summary) as file:
-        file.write(f"{json.dumps(summary, indent=2)}\n".encode())
+        result, written = _complete(job, view, tensorboard=tensorboard)
     if json_:
-        typer.echo(json.dumps(summary))
+        typer.echo(json.dumps(result.summary()))
     else:
-        print_result(result, [*written, job.folder.summary])
+        print_result(result, written)
+
+
+def _run_series(
+    spec: Spec, seeds: list[int], series: Path, workers: int | None, *, tensorboard: bool, json_: bool
+) -> None:
+    """Run a spec once per seed, going on with what is there, then compare the runs on one page."""
+    from coterie.cli.live import LiveView
+    from coterie.cli.report import PAGE, report_comparison
+    from coterie.experiment.seeds import run_of_seed
+
+    results = []
+    for place, seed in enumerate(seeds, start=1):
+        with LiveView() as view:
+            view.say(f"Seed {seed}, run {place} of {len(seeds)}; the same command goes on if it is stopped")
+            with view.waiting("Preparing data, devices and batches"):
+                job = run_of_seed(spec, series, seed, view.fetching, workers=workers)
+            results.append(_complete(job, view, tensorboard=tensorboard)[0])
+    report_comparison(tuple(results), series / PAGE, json_=json_)
+
+
+def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult, list[Path]]:
+    """Run what is left of a run and write its report and summary; return the result and the files."""
+    try:
+        view.begin(job)
+        result, written = _finish(job, view, tensorboard=tensorboard)
+    except (KeyboardInterrupt, CoterieError) as error:
+        view.say(_stopped(job, error))
+        raise
+    with atomic_write(job.folder.summary) as file:
+        file.write(f"{json.dumps(result.summary(), indent=2)}\n".encode())
+    return result, [*written, job.folder.summary]
 
 
 def _stopped(job: Run, error: BaseException) -> str:
     """Say how far a run came, and what to do: to go on as before, unless that is of no use."""
     from coterie.ledger import Busy
-    from coterie.training.engine.local import Diverged
+    from coterie.training.engine.trainer import Diverged
 
     done = f"Stopped after {len(job.rows)} of {job.spec.training.rounds} rounds"
     if isinstance(error, Diverged):
@@ -149,6 +202,10 @@ def _stopped(job: Run, error: BaseException) -> str:
 
 def _changes(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _dropout(text: str | None) -> list[float] | str | None:
+    return text if text in {None, "by-label"} else dropout_choices(str(text))
 
 
 def _scheme(scheme: str | None, privacy: int | None) -> str | None:
@@ -163,13 +220,31 @@ def _scheme(scheme: str | None, privacy: int | None) -> str | None:
 
 def _spec(path: Path | None, changes: dict[str, Any]) -> Spec:
     from coterie.experiment.spec import Spec
+    from coterie.training.data.own import count_users
 
     spec = Spec() if path is None else Spec.read(path)
     check_seed(changes.get("seed", 0))
+    source = Path(changes.get("data.source", spec.data.source))
+    if source.is_dir():
+        changes["data.source"] = str(source.resolve())  # so that --resume finds it from anywhere
+        if path is None and "data.users" not in changes:
+            changes["data.users"] = count_users(source)
     spec = spec.changed(changes)
-    if Path(spec.data.source).is_dir():  # so that --resume finds it from anywhere
-        spec = spec.changed({"data.source": str(Path(spec.data.source).resolve())})
+    _refuse_what_has_no_effect(spec, changes)
     return spec
+
+
+def _refuse_what_has_no_effect(spec: Spec, changes: dict[str, Any]) -> None:
+    """Refuse an option that would silently change nothing."""
+    if "data.partition" in changes and Path(spec.data.source).is_dir():
+        raise UsageError(
+            f"--partition has no effect on {spec.data.source}: its files say who holds what; leave it out"
+        )
+    if "selection.scheme" in changes and spec.selection.plan:
+        raise UsageError(
+            f"--scheme and --privacy have no effect on the plan {spec.selection.plan}, which the spec names; "
+            "leave them out, or selection.plan"
+        )
 
 
 def _new_folder_name() -> Path:

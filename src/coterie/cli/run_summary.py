@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coterie.report.page.blocks import Tile, Tone
+    from coterie.report.run.comparison import Comparison
     from coterie.report.run.result import RunResult
 
 COLOURS: dict[Tone, str] = {"plain": "bold", "good": "bold green", "warning": "bold yellow"}
@@ -47,9 +48,26 @@ def print_result(run: RunResult, files: Sequence[Path]) -> None:
     print_files(files)
 
 
+def print_comparison(comparison: Comparison, files: Sequence[Path]) -> None:
+    """Print what several runs gave, a row for each group of one setting, and name the files."""
+    console, results = Console(), comparison.results()
+    console.print(Text(comparison.headline, style="bold"))
+    console.print(Text(comparison.answer))
+    console.print()
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    shown = [place for place, name in enumerate(results.columns) if name != "loss"]  # the page has room for it
+    for place in shown:
+        table.add_column(results.columns[place], justify="right" if place else "left", no_wrap=place > 0)
+    for row in results.rows:
+        table.add_row(*(Text(str(row[place])) for place in shown))
+    console.print(table)
+    print_files(files)
+
+
 def print_files(files: Sequence[Path]) -> None:
     """Name the files that were written, pages first."""
     console = Console()
+    console.print()
     for file in sorted(files, key=lambda path: path.suffix != ".html"):
         console.print(Text(f"{'Report' if file.suffix == '.html' else 'Wrote'}: {file}"), soft_wrap=True)
 

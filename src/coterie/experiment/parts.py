@@ -7,16 +7,17 @@ import torch
 from torch import nn
 
 from coterie.errors import UsageError
-from coterie.experiment.federation import federation_of
+from coterie.experiment.data import load_user_data
 from coterie.experiment.spec import Spec
-from coterie.experiment.world import World
+from coterie.experiment.world import World, drawn_dropout, partition_rng
 from coterie.selection import BatchSelector, Selector, selector_named
-from coterie.training.data.federation import Federation
+from coterie.training.data.dataset import UserData
 from coterie.training.data.fetch import Progress, no_progress
-from coterie.training.engine.local import Trainer
-from coterie.training.engine.trainers import make_trainer
+from coterie.training.data.partitioning import dropout_by_label
+from coterie.training.engine.stacked import make_trainer
+from coterie.training.engine.trainer import Trainer
 from coterie.training.models import make_model
-from coterie.values import BatchPlan
+from coterie.values import BatchPlan, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,7 @@ class Parts:
 
     spec: Spec
     world: World
-    federation: Federation
+    user_data: UserData
     model: nn.Module
     trainer: Trainer
     selector: Selector
@@ -38,7 +39,7 @@ class Parts:
     @property
     def names(self) -> tuple[str, ...]:
         """The users' names."""
-        return self.federation.names or tuple(f"user-{user}" for user in range(self.federation.users))
+        return self.user_data.names or tuple(f"user-{user}" for user in range(self.user_data.users))
 
     def selector_for(self, plan: BatchPlan | None) -> Selector:
         """Return the selector for the plan in force."""
@@ -53,21 +54,44 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
     `workers` clients are trained side by side on a CPU: as many as there are cores, unless given. The result does
     not depend on it, so it is not part of the spec.
     """
-    world = World(spec.seed, spec.data.users, spec.selection.dropout, spec.selection.lost)
-    selector = _selector(spec, world)
-    federation = federation_of(spec.data, world.spread(), progress)
-    if federation.users != spec.data.users:
+    chosen = spec.selection.dropout
+    if (
+        chosen == "by-label"
+    ):  # who is away depends on the data; otherwise a scheme is refused before any is fetched
+        user_data = _user_data(spec, progress)
+        dropout = dropout_by_label(_label_counts(user_data))
+        world = World(spec.seed, dropout, spec.selection.lost)
+        selector = _selector(spec, world)
+    else:
+        world = World(spec.seed, drawn_dropout(spec.seed, chosen, spec.data.users), spec.selection.lost)
+        selector = _selector(spec, world)
+        user_data = _user_data(spec, progress)
+    _check_weights(spec, user_data)
+    device = _device(spec.training.device)
+    if workers is not None and device.type != "cpu":
         raise UsageError(
-            f"{spec.data.source} has {federation.users} users, not {spec.data.users}; set data.users to that"
+            f"{workers} workers have no effect on a GPU; leave them out, or set training.device to cpu"
         )
-    _check_weights(spec, federation)
-    federation = federation.to(_device(spec.training.device))
-    model = make_model(spec.training.model, federation.classes, spec.seed)
-    _check_fit(spec, model, federation)
+    user_data = user_data.to(device)
+    model = make_model(spec.training.model, user_data.classes, spec.seed, user_data.images.shape[1:])
+    _check_fit(spec, model, user_data)
     trainer = make_trainer(
-        model, federation, spec.training, cohort=spec.selection.per_round, seed=spec.seed, workers=workers
+        model, user_data, spec.training, cohort=spec.selection.per_round, seed=spec.seed, workers=workers
     )
-    return Parts(spec, world, federation, model, trainer, selector)
+    return Parts(spec, world, user_data, model, trainer, selector)
+
+
+def _user_data(spec: Spec, progress: Progress) -> UserData:
+    user_data = load_user_data(spec.data, partition_rng(spec.seed), progress)
+    if user_data.users != spec.data.users:
+        raise UsageError(
+            f"{spec.data.source} has {user_data.users} users, not {spec.data.users}; set data.users to that"
+        )
+    return user_data
+
+
+def _label_counts(user_data: UserData) -> IntArray:
+    return user_data.partition.label_counts(user_data.labels.numpy(), user_data.classes)
 
 
 def _selector(spec: Spec, world: World) -> Selector:
@@ -99,34 +123,42 @@ def _check_aggregation(spec: Spec, selector: Selector) -> None:
                 "or set aggregation.protocol to plain or aggregation.sealed to false"
             )
         return
-    largest = int(selector.plan.sizes.max())
-    least = largest + selector.plan.privacy
-    if sealed and protocol != "open" and spec.selection.per_round < least:
+    from coterie.secagg import PROTOCOLS
+
+    least = PROTOCOLS[protocol].least_included(selector.plan.sizes.tolist(), selector.plan.privacy)
+    if sealed and spec.selection.per_round < least:
         raise UsageError(
-            f"{protocol} shows no sum of fewer than {least} users (a batch of {largest} and T more), but a round "
+            f"{protocol} shows no sum of fewer than {least} users (the largest batch and T more), but a round "
             f"has {spec.selection.per_round}; raise selection.per_round, lower T, or take the protocol open"
         )
     if sealed and selector.plan.privacy < 2:  # noqa: PLR2004 - a sum of one is that one
         raise UsageError(f"T is {selector.plan.privacy}: a seal hides nobody in a batch of one; choose T2 or more")
 
 
-def _check_fit(spec: Spec, model: nn.Module, federation: Federation) -> None:
+def _check_fit(spec: Spec, model: nn.Module, user_data: UserData) -> None:
     """Refuse a model that cannot take the users' examples, before anything is written."""
-    example = federation.images[:1].cpu()
+    example, name = user_data.images[:1].cpu(), spec.training.model
     try:
         with torch.no_grad():
-            model.eval()(example)
-    except RuntimeError:
+            outputs = model.eval()(example)
+    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
         shape = " × ".join(map(str, example.shape[1:]))
+        why = f" ({type(error).__name__}: {error})" if ":" in name else ""
         raise UsageError(
-            f"the model {spec.training.model} cannot take examples of {shape}, as {spec.data.source} has them; "
-            "choose another with training.model"
+            f"the model {name} cannot take examples of {shape}, as {spec.data.source} has them{why}; "
+            "choose another with training.model (mlp and logistic take any)"
         ) from None
+    if not isinstance(outputs, torch.Tensor) or outputs.shape != (1, user_data.classes):
+        given = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        raise UsageError(
+            f"the model {name} gives {given} for one example; it must give {(1, user_data.classes)}, a value for "
+            "each class"
+        )
 
 
-def _check_weights(spec: Spec, federation: Federation) -> None:
+def _check_weights(spec: Spec, user_data: UserData) -> None:
     """Refuse weights that a sealed vector could not carry: they would count less there than in a plain sum."""
-    largest, cap = int(federation.sizes.max()), spec.aggregation.weight_cap
+    largest, cap = int(user_data.sizes.max()), spec.aggregation.weight_cap
     if spec.training.weighting == "examples" and largest > cap:
         raise UsageError(
             f"a user has {largest} examples, but aggregation.weight_cap is {cap}; set it to {largest} or more, "

@@ -48,7 +48,7 @@ class Run:
         self.folder, self.parts, self.ledger = folder, parts, ledger
         self.spec = parts.spec
         self.parameters = flatten(parts.model).to(parts.trainer.device)
-        self.measures = RunningMeasures(parts.federation.users)
+        self.measures = RunningMeasures(parts.user_data.users)
         self.rows: list[RoundRow] = []
         self._losses: dict[int, float] = {}  # of the users that trained in the present step
         self._coordinator = Coordinator(ledger, parts.selector_for, self.spec.seed)
@@ -66,7 +66,7 @@ class Run:
         if spec.aggregation.protocol != "plain":
             from coterie.experiment.secure import make_devices
 
-            keys = make_devices(folder.devices, parts.federation.users)
+            keys = make_devices(folder.devices, parts.user_data.users)
         ledger.enrol(parts.names, keys)
         if parts.plan is not None:
             ledger.publish_plan(parts.plan)
@@ -193,7 +193,7 @@ class Run:
 
     def _tested(self) -> Evaluation:
         parts = self.parts
-        return evaluate(parts.model, self.parameters, parts.federation, workers=parts.trainer.workers)
+        return evaluate(parts.model, self.parameters, parts.user_data, workers=parts.trainer.workers)
 
     def _add(self, row: RoundRow) -> None:
         self.folder.record.add(row)
@@ -223,7 +223,7 @@ class Run:
         return {
             "spec": self.spec.tables(),
             "seed": self.spec.seed,
-            "users": self.parts.federation.users,
+            "users": self.parts.user_data.users,
             "parameters": len(self.parameters),
             "privacy": None if plan is None else plan.privacy,
             "aggregation": self.spec.aggregation.protocol,

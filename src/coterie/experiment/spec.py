@@ -13,8 +13,7 @@ from coterie.training.settings import LocalTraining
 from coterie.values.checks import check_count, check_parameters, check_probabilities, check_probability
 from coterie.values.tables import from_table
 
-Spread = Literal["iid", "shards", "shards-shared", "dirichlet"]
-Inner = Literal["plain", "open", "secagg", "secagg+"]
+ShardOrder = Literal["sorted", "random"]
 
 
 @dataclass(frozen=True)
@@ -22,17 +21,19 @@ class Data:
     """What the users hold."""
 
     source: str = "mnist-small"
-    """mnist-small (shipped), mnist, cifar10, cifar100, or a folder with a file per user."""
+    """The data: mnist-small (shipped), mnist, cifar10, cifar100, or a folder with a file per user."""
     folder: str = "data"
     """Where the files of mnist, cifar10 and cifar100 are, or are fetched to."""
     users: int = 100
-    """N; a folder with a file per user decides it itself."""
+    """N, the number of users; of a folder with a file per user, the number of those files."""
     partition: str = "iid"
-    """iid, shards, shards-shared, dirichlet, or the file of a saved assignment."""
+    """Who holds what: iid, shards, shards-shared, dirichlet, or the file of a saved partition."""
+    order: ShardOrder = "sorted"
+    """With shards: sorted gives users their shards in the order of labels, random in an order that is drawn."""
     shared: int = 20
-    """shards-shared: examples of each class that everybody holds."""
+    """With shards-shared: how many examples of each class everybody holds."""
     concentration: float = 0.5
-    """dirichlet: κ; small values give each user few labels."""
+    """With dirichlet: the concentration κ; small values give each user few labels."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,16 @@ class Selection:
     """Who takes part."""
 
     scheme: str = "T4"
-    """T4 (batches of 4, or any T), random, weighted, partition, bernoulli, T4-text, T4-uniform, T4-sorted."""
+    """T4 (batches of at least 4, or any T), T4-text, T4-uniform, T4-sorted, random, weighted, partition or
+    bernoulli."""
     plan: str = ""
-    """A plan's file, as `coterie plan` wrote it, in place of a scheme."""
+    """The file of a plan, as coterie plan wrote it, in place of a scheme; empty for none."""
     per_round: int = 20
-    """K."""
+    """K, the most users in one round."""
     spare: int = 0
     """Batches that are asked beyond K, in case some are lost."""
-    dropout: tuple[float, ...] = (0.1, 0.2, 0.3)
-    """Probabilities to be away, from which each user's is drawn."""
+    dropout: tuple[float, ...] | Literal["by-label"] = (0.1, 0.2, 0.3)
+    """Probabilities to be away, from which each user's is drawn; or "by-label": by the label it has most of."""
     lost: float = 0.005
     """Probability that a user is lost between being asked and having answered."""
 
@@ -60,23 +62,24 @@ class Training(LocalTraining):
     rounds: int = 60
     """J, the number of rounds."""
     device: str = "auto"
-    """auto (a GPU if there is one), cpu, cuda."""
+    """Where to train: auto (a GPU if there is one), cpu or cuda."""
 
 
 @dataclass(frozen=True)
 class Aggregation:
     """How the updates are added up."""
 
-    protocol: Inner = "secagg+"
-    """plain adds them up in the open, as fast as can be; the others run the users' cryptography."""
+    protocol: str = "secagg+"
+    """How: an inner protocol (open, secagg, secagg+) with the users' cryptography; or plain, in the open and fast."""
     sealed: bool = True
-    """Whether batches are sealed. Only the protocols secagg and secagg+ run unsealed, for comparison."""
+    """Whether batches are sealed; some protocols also run unsealed, for comparison."""
     word_bits: int = 0
-    """Bits of a word: 16, 32, or 0 for 16 where weights are equal and at most 64 users are added, else 32."""
+    """Bits of a word: 16 or 32; 0 leaves it to the protocol (16 where weights are equal and at most 64 users are
+    added), and lets plain add floating-point numbers."""
     clip: float = 0.5
     """Values of an update beyond this are cut off before they are quantised."""
     weight_cap: int = 1
-    """The largest weight of a user; with weighting = "examples" at least the most examples that a user has."""
+    """The largest weight of a user; with weighting "examples" at least the most examples that a user has."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Spec:
     """
 
     seed: int = 0
+    """Decides everything that is drawn: data, model, minibatches, who is away, who is lost, rounding."""
     evaluate_every: int = 1
     """Rounds between two measurements on the test set; the last round is always measured."""
     keep_aggregates: bool = False
@@ -108,13 +112,13 @@ class Spec:
         check_parameters(self.data.users, self.selection.per_round)
         check_count(self.training.rounds, "the number of rounds")
         check_count(self.selection.spare, "the number of spare batches", least=0)
-        check_probabilities(self.selection.dropout, "dropout")
+        if self.selection.dropout != "by-label":
+            check_probabilities(self.selection.dropout, "dropout")
         check_probability(self.selection.lost, "the probability to be lost mid-round")
         check_count(self.aggregation.weight_cap, "weight_cap")
         if not 0 < self.aggregation.clip < float("inf"):
             raise UsageError(f"clip is {self.aggregation.clip}; give a number above 0")
-        if self.aggregation.protocol == "open" and not self.aggregation.sealed:
-            raise UsageError("the protocol open has no privacy but its seal; leave sealed on, or take plain")
+        _check_protocol(self.aggregation)
 
     @classmethod
     def read(cls, path: Path) -> "Spec":
@@ -149,3 +153,19 @@ class Spec:
                 table = table[parent]
             table[last] = value
         return Spec.from_tables(tables)
+
+
+def _check_protocol(aggregation: Aggregation) -> None:
+    """Refuse a protocol that is not there; plain needs no cryptography, and none is loaded for it."""
+    if aggregation.protocol == "plain":
+        return
+    from coterie.secagg import PROTOCOLS
+
+    protocol = PROTOCOLS.get(aggregation.protocol)
+    if protocol is None:
+        names = ", ".join(("plain", *PROTOCOLS))
+        raise UsageError(f"aggregation.protocol is {aggregation.protocol!r}; give one of {names}")
+    if not (aggregation.sealed or protocol.runs_unsealed):
+        raise UsageError(
+            f"the protocol {protocol.name} has no privacy but its seal; leave sealed on, or take plain"
+        )

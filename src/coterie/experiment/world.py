@@ -1,6 +1,6 @@
 """What happens around a run: who is away, and who is lost in the middle of a round; all of it from the seed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -9,15 +9,16 @@ from coterie.selection import AvailabilityModel, IndependentDropout, draw_dropou
 from coterie.values import BoolArray, FloatArray, IntArray
 
 # Each purpose draws from a generator of its own: none disturbs another.
-_DROPOUT, _ONLINE, _LOST, _WHEN, _ROUNDING, _SPREAD = range(6)
+_DROPOUT, _ONLINE, _LOST, _WHEN, _ROUNDING, _PARTITION = range(6)
 
 
 class World:
     """The users' fates: a function of the seed and the step, so that a resumed run meets the same ones."""
 
-    def __init__(self, seed: int, users: int, dropout: tuple[float, ...], lost: float) -> None:
-        self._seed, self._users, self._lost = seed, users, lost
-        self.dropout: FloatArray = draw_dropout(dropout, users, self._rng(_DROPOUT))
+    def __init__(self, seed: int, dropout: FloatArray, lost: float) -> None:
+        """`dropout` is each user's probability to be away, `lost` that to be lost in the middle of a round."""
+        self.dropout = dropout
+        self._seed, self._users, self._lost = seed, len(dropout), lost
 
     def available(self, start: int) -> Iterator[BoolArray]:
         """Yield who is available in the steps from `start` on."""
@@ -36,9 +37,19 @@ class World:
         """Return the generator of the secret that a user's device rounds by."""
         return self._rng(_ROUNDING, user)
 
-    def spread(self) -> np.random.Generator:
-        """Return the generator with which data is spread over the users."""
-        return self._rng(_SPREAD)
-
     def _rng(self, *purpose: int) -> np.random.Generator:
-        return np.random.default_rng([self._seed, *purpose])
+        return _rng(self._seed, *purpose)
+
+
+def drawn_dropout(seed: int, choices: Sequence[float], users: int) -> FloatArray:
+    """Return each user's probability to be away, drawn from a few."""
+    return draw_dropout(choices, users, _rng(seed, _DROPOUT))
+
+
+def partition_rng(seed: int) -> np.random.Generator:
+    """Return the generator with which examples are given to users."""
+    return _rng(seed, _PARTITION)
+
+
+def _rng(seed: int, *purpose: int) -> np.random.Generator:
+    return np.random.default_rng([seed, *purpose])

@@ -1,13 +1,9 @@
-"""Local learning: data, how it is spread over users, models, and the training of many clients at once."""
+"""Local learning: data, who holds which, models, and the training of many clients at once."""
 
-from coterie.training.data.assignment import read_partition, write_partition
-from coterie.training.data.dataset import Dataset, Examples
-from coterie.training.data.federation import Federation, federated
-from coterie.training.data.known import CIFAR10, CIFAR100, DATASETS, MNIST, MNIST_SMALL
+from coterie.training.data.dataset import Dataset, Examples, UserData
 from coterie.training.data.own import from_function, read_folder
-from coterie.training.data.partition import Partition
-from coterie.training.data.published import load
-from coterie.training.data.spread import (
+from coterie.training.data.partition import Partition, read_partition, write_partition
+from coterie.training.data.partitioning import (
     dirichlet,
     dirichlet_mixes,
     dropout_by_label,
@@ -15,9 +11,10 @@ from coterie.training.data.spread import (
     shards,
     shards_and_shared,
 )
-from coterie.training.engine.local import Trainer
-from coterie.training.engine.numerics import Numerics
-from coterie.training.engine.trainers import make_trainer
+from coterie.training.data.published import CIFAR10, CIFAR100, DATASETS, MNIST, MNIST_SMALL, load
+from coterie.training.engine.hardware import Numerics
+from coterie.training.engine.stacked import make_trainer
+from coterie.training.engine.trainer import Trainer
 from coterie.training.engine.vector import flatten
 from coterie.training.evaluate import evaluate
 from coterie.training.models import make_model
@@ -31,16 +28,15 @@ __all__ = [
     "MNIST_SMALL",
     "Dataset",
     "Examples",
-    "Federation",
     "LocalTraining",
     "Numerics",
     "Partition",
     "Trainer",
+    "UserData",
     "dirichlet",
     "dirichlet_mixes",
     "dropout_by_label",
     "evaluate",
-    "federated",
     "flatten",
     "from_function",
     "iid",

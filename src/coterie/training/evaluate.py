@@ -1,4 +1,4 @@
-"""How good a model is on a federation's test set."""
+"""How good a model is on the test set."""
 
 import copy
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coterie.training.data.federation import Federation
-from coterie.training.engine.layers import channels_last
+from coterie.training.data.dataset import UserData
+from coterie.training.engine.hardware import Stop, Workers, available_cores, one_core
+from coterie.training.engine.stack import channels_last
 from coterie.training.engine.vector import unflatten
-from coterie.training.engine.workers import Stop, Workers, available_cores, one_core
 from coterie.values.checks import check_count
 
 _ON_CPU, _ON_GPU = 250, 2000
@@ -27,28 +27,28 @@ class Evaluation:
 def evaluate(
     model: nn.Module,
     parameters: Tensor,
-    federation: Federation,
+    user_data: UserData,
     minibatch: int | None = None,
     *,
     workers: int | None = None,
 ) -> Evaluation:
-    """Test a model with these parameters (D values) on the federation's device; the module itself stays as it is.
+    """Test a model with these parameters (D values) where the data are; the module itself stays as it is.
 
     On a CPU `workers` minibatches are computed side by side, one core each: as many as there are cores, unless
     given. The result does not depend on their number.
 
     >>> from coterie.training import Examples, Partition
     >>> examples = Examples(torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
-    >>> federation = Federation.of_examples(
+    >>> user_data = UserData.of_examples(
     ...     examples, Partition.from_users(2, [[0, 1]]), test=examples, classes=2
     ... )
-    >>> result = evaluate(nn.Linear(1, 2, bias=False), torch.tensor([1.0, -1.0]), federation)
+    >>> result = evaluate(nn.Linear(1, 2, bias=False), torch.tensor([1.0, -1.0]), user_data)
     >>> result.accuracy, round(result.loss, 5)
     (1.0, 0.12693)
     """
-    federation = federation.to(federation.images.device)
-    device = federation.images.device
-    images, labels = federation.test_images, federation.test_labels
+    user_data = user_data.to(user_data.images.device)
+    device = user_data.images.device
+    images, labels = user_data.test_images, user_data.test_labels
     on_cpu = device.type == "cpu"
     size = (_ON_CPU if on_cpu else _ON_GPU) if minibatch is None else check_count(minibatch, "the minibatch size")
     wanted = available_cores() if workers is None else check_count(workers, "the number of workers")

@@ -1,7 +1,12 @@
 """The models of the experiments by name, and what a model must be to be trained here."""
 
 import copy
-from collections.abc import Callable
+import importlib
+import inspect
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -83,34 +88,110 @@ def small_cnn(classes: int) -> nn.Sequential:
     )  # fmt: skip
 
 
-MODELS: dict[str, Callable[[int], nn.Module]] = {
+def mlp(classes: int, features: int) -> nn.Sequential:
+    """Return a perceptron with two hidden layers of 64, for a table's rows or any other examples.
+
+    >>> ParameterLayout.of(mlp(2, features=30)).dimension
+    6274
+    """
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(features, 64), nn.ReLU(),
+        nn.Linear(64, 64), nn.ReLU(),
+        nn.Linear(64, classes),
+    )  # fmt: skip
+
+
+def logistic(classes: int, features: int) -> nn.Sequential:
+    """Return logistic regression: one linear layer.
+
+    >>> ParameterLayout.of(logistic(2, features=30)).dimension
+    62
+    """
+    return nn.Sequential(nn.Flatten(), nn.Linear(features, classes))
+
+
+FOR_IMAGES: dict[str, Callable[[int], nn.Module]] = {
+    "small-cnn": small_cnn,
     "mnist-cnn": mnist_cnn,
     "lenet": lenet,
     "vgg-11": vgg11,
-    "small-cnn": small_cnn,
 }
+FOR_ANY: dict[str, Callable[[int, int], nn.Module]] = {"mlp": mlp, "logistic": logistic}
+"""Models that are made for the number of values that an example has."""
+MODELS = (*FOR_IMAGES, *FOR_ANY)
 
 
-def make_model(name: str, classes: int, seed: int) -> nn.Module:
-    """Return a model by name; `seed` decides its first parameters, and torch's own generator is left alone.
+def make_model(name: str, classes: int, seed: int, shape: Sequence[int] = ()) -> nn.Module:
+    """Return a model by name, or what a function of one's own returns, for examples of this shape.
+
+    `seed` decides its first parameters, and torch's own generator is left alone. A name with a colon is a
+    function in a module: "my_module:build" calls `build()`, with `classes` and `shape` if it has parameters of
+    these names. The module is looked for where Python looks, and in the present folder.
 
     >>> make_model("perceptron", classes=10, seed=0)
     Traceback (most recent call last):
-    coterie.errors.UsageError: there is no model 'perceptron'; choose one of mnist-cnn, lenet, vgg-11, small-cnn
-    """
-    if name not in MODELS:
-        raise UsageError(f"there is no model {name!r}; choose one of {', '.join(MODELS)}")
+    coterie.errors.UsageError: there is no model 'perceptron'; choose one of small-cnn, mnist-cnn, lenet, vgg-11, mlp, logistic, or give a function of your own as my_module:build
+    """  # noqa: E501 - the message is one line
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return MODELS[name](classes)
+        if name in FOR_IMAGES:
+            return FOR_IMAGES[name](classes)
+        if name in FOR_ANY:
+            if not shape:
+                raise UsageError(f"the model {name} is made for its examples; give their shape")
+            return FOR_ANY[name](classes, math.prod(shape))
+        if ":" in name:
+            return _own(name, {"classes": classes, "shape": tuple(shape)})
+    raise UsageError(
+        f"there is no model {name!r}; choose one of {', '.join(MODELS)}, or give a function of your own as "
+        "my_module:build"
+    )
 
 
-def prepared(model: nn.Module) -> nn.Module:
+def _own(name: str, facts: dict[str, object]) -> nn.Module:
+    """Call a function of the user's own that makes a model."""
+    build = _imported(name)
+    try:
+        wanted = inspect.signature(build).parameters
+        model = build(**{key: value for key, value in facts.items() if key in wanted})
+    except Exception as error:
+        raise UsageError(
+            f"the model {name} could not be made: {type(error).__name__}: {error}; the function may take classes "
+            "and shape, and must return a torch.nn.Module"
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"the model {name} is a {type(model).__name__}; let the function return a torch.nn.Module"
+        )
+    return model
+
+
+def _imported(name: str) -> Callable[..., object]:
+    module_name, _, function = name.partition(":")
+    here = os.getcwd()  # noqa: PTH109 - what sys.path holds
+    sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise UsageError(
+            f"the model {name} needs the module {module_name}, which cannot be imported from {here}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    finally:
+        sys.path.remove(here)
+    build = getattr(module, function, None)
+    if not callable(build):
+        raise UsageError(f"the model {name}: {module.__file__} has no function {function!r}; check the name")
+    return build  # type: ignore[no-any-return]
+
+
+def prepare_model(model: nn.Module) -> nn.Module:
     """Return a copy of any model, ready to be trained: its dropout layers take keys.
 
     Refused are models whose training would send more than the sealed vector of parameters, or that have none.
 
-    >>> prepared(nn.BatchNorm1d(4))
+    >>> prepare_model(nn.BatchNorm1d(4))
     Traceback (most recent call last):
     coterie.errors.UsageError: the model has the buffers running_mean, running_var, num_batches_tracked: state that training changes but that is no parameter would have to leave the device outside the sealed vector; use GroupNorm in place of BatchNorm, and keep constants as plain attributes
     """  # noqa: E501 - the message is one line

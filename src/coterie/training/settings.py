@@ -38,7 +38,7 @@ class LocalTraining:
     """
 
     model: str = "small-cnn"
-    """The model: small-cnn, mnist-cnn, lenet or vgg-11."""
+    """The model: small-cnn, mnist-cnn, lenet, vgg-11, mlp, logistic, or your own as "my_module:build"."""
     epochs: int = 1
     """Passes of each user over its data in a round."""
     minibatch: int = 20
@@ -52,11 +52,11 @@ class LocalTraining:
     weight_decay: float = 0.0
     """Weight decay of the local training."""
     shuffled: bool = True
-    """Whether each epoch has an order of its own; otherwise minibatches keep the fixed order of a user's data."""
+    """Whether each epoch has an order of its own; if not, minibatches keep the fixed order of a user's data."""
     dropout: bool = True
     """Whether the model's dropout layers drop while it is trained."""
     weighting: Weighting = "equal"
-    """equal, or examples: users count by how many examples they have."""
+    """Whether users count the same (equal), or by how many examples they have (examples)."""
 
     def __post_init__(self) -> None:
         check_count(self.epochs, "the number of local epochs")

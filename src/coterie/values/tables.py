@@ -3,7 +3,8 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from coterie.errors import UsageError
 
@@ -43,6 +44,10 @@ def _value(hint: Any, value: Any, what: str, name: str) -> Any:  # noqa: ANN401
     if is_dataclass(hint):
         return from_table(hint, value, what, f"{name}.")  # type: ignore[arg-type]
     origin, inside = get_origin(hint), get_args(hint)
+    if origin in {Union, UnionType}:  # of a choice of words, and something else
+        words = next(each for each in inside if get_origin(each) is Literal)
+        other = next(each for each in inside if each is not words)
+        return _value(words if isinstance(value, str) else other, value, what, name)
     if origin is Literal:
         if value not in inside:
             raise UsageError(f"{name} is {value!r}; give one of {', '.join(inside)}")
@@ -57,6 +62,6 @@ def _value(hint: Any, value: Any, what: str, name: str) -> Any:  # noqa: ANN401
     if hint is float and type(value) is int and abs(value) <= _LARGEST_INTEGER:
         return float(value)
     if type(value) is not hint:
-        words = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
-        raise UsageError(f"{name} is {value!r}; give {words[hint]}")
+        kinds_in_words = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+        raise UsageError(f"{name} is {value!r}; give {kinds_in_words[hint]}")
     return value

@@ -12,16 +12,16 @@ UNFOLD = "document.querySelectorAll('details').forEach((details) => { details.op
 # Cells whose text is wider than the cell itself.
 SPILLED = """[...document.querySelectorAll('td, th, dd, summary')]
   .filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent.slice(0, 40))"""
-PLOTS = {"exposed": 4, "batches": 2, "breached": 4, "hostile": 3, "long": 3, "empty": 0}
+PLOTS = {"exposed": 4, "batches": 2, "breached": 4, "hostile": 3, "long": 3, "empty": 0, "plain": 3, "unknown": 2}
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """The page of each verdict, as a file."""
     folder = tmp_path_factory.mktemp("audits")
-    found = verdicts()
+    cases = verdicts()
     for name in PLOTS:
-        write_page(audit_page(found[name], source="log.csv", digest="0f" * 32), folder / f"{name}.html")
+        write_page(audit_page(cases[name], date="2026-01-31"), folder / f"{name}.html")
     return folder
 
 
@@ -35,6 +35,8 @@ def pages(tmp_path_factory):
         ("batches", 1400, "light"),
         ("breached", 390, "dark"),
         ("empty", 390, "light"),
+        ("plain", 390, "light"),
+        ("unknown", 1400, "dark"),
     ],
 )
 def test_a_page_is_drawn_quietly_and_fits(chromium, pages, name, width, scheme):

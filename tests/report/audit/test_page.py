@@ -11,17 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.audit import Combination, Question, examine, measure
-from coterie.report.audit.names import printable, user_name
-from coterie.report.audit.next_steps import next_blocks
+from coterie.audit.wording import user_name
+from coterie.report.audit.advice import advice_blocks
 from coterie.report.audit.page import audit_page
 from coterie.report.audit.plots import strong_steps, weak_steps
-from coterie.report.audit.tiles import tiles
-from coterie.report.audit.words import answer, findings
 from coterie.values import BatchPlan, LogBuilder, ParticipationLog
+from coterie.values.words import display_name
 from support.audits import HOSTILE, TRIANGLE, batch_log, examined, random_log, split_log, verdicts
 from support.pages import charts_of
-
-DIGEST = "0f" * 32
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +27,14 @@ def cases():
     return verdicts()
 
 
-def page_of(verdict, **options):
+def page_of(verdict):
     """The page of a verdict."""
-    return audit_page(verdict, source="log.csv", digest=DIGEST, **options)
+    return audit_page(verdict, date="2026-01-31 12:00 UTC")
+
+
+def answer(verdict):
+    """What the page says first, and its tone."""
+    return " ".join((verdict.words.headline, *verdict.words.sentences)), verdict.words.tone
 
 
 def text_of(html):
@@ -43,8 +45,8 @@ def text_of(html):
 
 def tile(verdict, label):
     """One key number: its value and its tone."""
-    (found,) = [each for each in tiles(verdict).tiles if each.label == label]
-    return found.value, found.tone
+    (figure,) = [each for each in (*verdict.words.figures, *verdict.words.further_figures) if each.label == label]
+    return figure.value, figure.tone
 
 
 def rows_of(html, caption):
@@ -107,11 +109,11 @@ def test_isolated_users_come_first_and_are_a_warning(cases):
     said, tone = answer(cases["exposed"])
     count = len(cases["exposed"].isolated)
     assert 0 < count < 40
-    assert f"the update of {count} of 40 users, each one alone" in said
+    assert f"the update of {count} of 40 users, each alone" in said
     assert "in the worst case" in said
-    assert "The required level of 4 is not met: it is 1." in said
+    assert "The strong level is 1; 4 was required." in said
     assert tone == "warning"
-    assert tile(cases["exposed"], "Isolated users") == (str(count), "warning")
+    assert tile(cases["exposed"], "Isolated users") == (f"{count} of 40", "warning")
     assert "all 40 users" in answer(cases["everyone"])[0]
 
 
@@ -119,7 +121,7 @@ def test_proofs_that_are_not_laid_open_are_told(cases):
     """Beyond twenty, the rank stands for a combination, and the command that writes all of them is named."""
     text = text_of(page_of(cases["everyone"]))
     assert "20 more proofs are not laid open here" in text
-    assert "coterie audit LOG --json --all-combinations" in text
+    assert "coterie audit log.csv --json --all-combinations" in text
     assert "the first 40 sums have full rank" in text
     assert f"modulo the prime {cases['everyone'].isolated[-1].proof.prime}" in text
 
@@ -139,14 +141,14 @@ def test_a_combination_too_long_for_a_page_is_left_to_programs():
 
 
 def test_one_number_is_shown_only_where_it_is_proven(cases):
-    """An exact weak level is one number, a bracket is lo..hi, and with unknown rounds only an upper bound."""
+    """An exact weak level is one number, a bracket is lo..hi, and with unknown rounds it begins at 1."""
     exact, bracket, unknown = cases["alone"], cases["bracket"], cases["unknown"]
     assert tile(exact, "Weak privacy level")[0] == str(exact.weak.high)
     assert not bracket.weak.exact
     assert tile(bracket, "Weak privacy level")[0] == f"{bracket.weak.low}..{bracket.weak.high}"
     assert "was not decided in the time given" in text_of(page_of(bracket))
-    assert "coterie audit LOG --budget 600" in page_of(bracket)
-    assert tile(unknown, "Weak privacy level")[0] == f"≤{unknown.weak.high}"
+    assert "coterie audit log.csv --budget 600" in page_of(bracket)
+    assert tile(unknown, "Weak privacy level")[0] == f"1..{unknown.weak.high}"
     assert ", exactly" not in text_of(page_of(unknown))
 
 
@@ -162,15 +164,14 @@ def test_a_user_told_apart_is_not_called_isolated(cases):
 def test_a_kept_plan_is_good_news():
     """Whole batches: the level is proven, met, stays, and no user is exposed."""
     log, plan = batch_log()
-    verdict = examined(log, Question(required=6, plan=plan))
+    verdict = examined(log, Question(required=6), plan=plan)
     said, tone = answer(verdict)
-    assert "groups of at least 6" in said
-    assert said.endswith("The required level of 6 is met.")
+    assert said.startswith("The required level of 6 is met: users hide in groups of at least 6.")
     assert tone == "good"
     text = text_of(page_of(verdict))
     assert "Every sum was of whole batches" in text
-    assert "no number of further rounds lowers the strong level" in text
-    assert "coterie audit LOG --plan plan.json --require 6" in text
+    assert "As long as rounds take whole batches, the strong level stays at least 6" in text
+    assert "coterie audit log.csv --require 6" in text
     assert "coterie plan " not in text
 
 
@@ -191,7 +192,7 @@ def test_users_of_no_batch_are_named():
     """Someone outside the plan who took part is a breach of its own, and has a row in the picture."""
     log = ParticipationLog.from_dense([[1, 1, 0], [1, 1, 1]], names=["ann", "bob", "eve"])
     plan = BatchPlan.from_batches(2, 2, [[0, 1]], names=["ann", "bob"])
-    verdict = examined(log, Question(plan=plan, planned=np.array([0, 1, -1])))
+    verdict = examined(log, plan=plan, plan_numbers=np.array([0, 1, -1]))
     html = page_of(verdict)
     assert rows_of(html, "Every sum that held part of a batch.") == [["1", "none", "–", "eve"]]
     picture = charts_of(html)["Users and rounds"]
@@ -200,19 +201,26 @@ def test_users_of_no_batch_are_named():
 
 
 def test_unknown_rounds_leave_the_level_unproven(cases):
-    """No level is claimed: the answer says so first, numbers are upper bounds, and what is certain is dated."""
+    """No level is claimed: the page says so first, users count as alone, and what is certain is dated."""
     verdict = cases["unknown"]
-    said, tone = answer(verdict)
-    assert said.startswith("How private this is, nobody can say: what the server learned in 3 rounds")
-    assert said.endswith("The required level of 6 cannot be shown to be met.")
-    assert tone == "warning"
-    assert tile(verdict, "Strong privacy level T") == ("≤6", "warning")
-    assert tile(verdict, "Isolated users") == ("unknown", "warning")
     text = text_of(page_of(verdict))
+    assert tile(verdict, "Strong privacy level T") == ("1", "warning")
+    assert tile(verdict, "Isolated users") == ("0 to 60", "warning")
     assert "3 rounds: 11 to 12, 30." in text
     assert "The strong level was 6 before round 11, for certain." in text
-    assert "coterie ledger verify LEDGER" in text
+    assert "coterie ledger verify log.csv" in text
     assert "is met" not in text
+
+
+def test_a_plain_run_promises_nothing(cases):
+    """Everyone who took part is on the page as exposed, each with the round that showed the update."""
+    verdict = cases["plain"]
+    html = page_of(verdict)
+    rows = rows_of(html, "Isolated users, in the order in which they became so.")
+    assert len(rows) == len(verdict.classes.seen)
+    assert all(row[2] == "one sum is this user's update" for row in rows)
+    assert "nobody's update" not in text_of(html)
+    assert "Encrypt the aggregation" in html
 
 
 def test_colluders_and_windows_are_told(cases):
@@ -220,17 +228,17 @@ def test_colluders_and_windows_are_told(cases):
     verdict = cases["batches"]
     assert tile(verdict, "Strong with 2 colluders")[0] == "4"
     assert tile(verdict, "Within 10 rounds")[0] == str(verdict.window.level)
-    points = dict(findings(verdict, 0).points)
-    assert "Strong: 4. Weak: 4." in points["With 2 colluders"]
-    assert f"strong level of {verdict.window.level} at worst" in points["Within 10 rounds"]
-    assert answer(verdict)[0].endswith("The required level of 6 is not met: it is 4.")
+    assert "Strong: 4. Weak: 4." in dict(verdict.words.explanations)["With 2 colluders"]
+    said, _ = answer(verdict)
+    assert f"strong level of {verdict.window.level} at worst" in said
+    assert "The strong level is 4, 2 colluders counted in; 6 was required." in said
     assert "groups of 8 users or more" in text_of(page_of(verdict))
 
 
 def test_named_colluders_are_said_to_be_taken_out():
     """Their names stand at the foot, and checking by hand begins without them."""
-    text = text_of(page_of(examined(TRIANGLE.only([0, 1, 2])), told=["dan"]))
-    assert "What 1 named colluder told the server is counted in." in text
+    text = text_of(page_of(examined(TRIANGLE, Question(named_colluders=(3,)))))
+    assert "What 1 named colluder told the server is counted in" in text
     assert "Named colluders dan" in text
     assert "Leave the named colluders out of every sum" in text
 
@@ -248,7 +256,7 @@ def test_a_window_that_was_not_finished_is_an_upper_bound():
     )
     assert not verdict.window.complete
     assert tile(verdict, "Within 3 rounds")[0] == f"≤{verdict.window.level}"
-    assert "Not all windows were looked at." in dict(findings(verdict, 0).points)["Within 3 rounds"]
+    assert "Left out: some windows (the work was stopped before its end)." in answer(verdict)[0]
 
 
 def test_a_stopped_audit_claims_nobody():
@@ -266,7 +274,7 @@ def test_an_empty_log_has_a_page(cases):
     """No sums: nothing given away, no plots, and not told as good news."""
     html = page_of(cases["empty"])
     said, tone = answer(cases["empty"])
-    assert said == "No sum is on record, so the log gives nothing away. The required level of 3 is met."
+    assert said == "The required level of 3 is met: no sum is on record, so the log gives nothing away."
     assert tone == "plain"
     assert charts_of(html) == {}
     assert tile(cases["empty"], "Strong privacy level T")[0] == "–"
@@ -278,8 +286,9 @@ def test_where_it_comes_from_and_what_it_rests_on(cases):
     """The foot names the log, its digest and every assumption of the verdict."""
     text = text_of(page_of(cases["batches"]))
     assert "log.csv" in text
-    assert DIGEST in text
-    for assumption in cases["batches"].assumptions:
+    assert "0f" * 32 in text
+    assert "2026-01-31 12:00 UTC" in text
+    for assumption in cases["batches"].words.assumptions:
         assert assumption in text
     assert "not differential privacy" in text
 
@@ -287,7 +296,7 @@ def test_where_it_comes_from_and_what_it_rests_on(cases):
 def test_hostile_names_are_only_text(cases):
     """Markup in a name is escaped, what turns text round is written out, and a long name is cut."""
     html = page_of(cases["hostile"])
-    shown = [printable(name) for name in HOSTILE]
+    shown = [display_name(name) for name in HOSTILE]
     assert all(name in text_of(html.replace("&lt;", "‹")) or "<" in name for name in shown)
     assert "<img" not in html[html.index("<main") :].split("</main>")[0]
     assert "<b>bea" not in html
@@ -305,7 +314,7 @@ def test_a_huge_log_keeps_its_page_small():
     batches, plan = batch_log(3000, 150, 10, 800)
     many = examined(random_log(users=300, per_round=4, rounds=700), seconds=0.01)
     assert len(many.isolated) > 250
-    for verdict in (examined(batches, Question(plan=plan)), many):
+    for verdict in (examined(batches, plan=plan), many):
         assert len(page_of(verdict)) - small < 2_000_000
 
 
@@ -364,9 +373,9 @@ def test_the_curves_hold_after_every_round(log):
 def test_what_to_do_follows_from_the_verdict(cases):
     """Each kind of finding has its own advice, and a log that fell is not said to be worth watching."""
     commands = {
-        name: [command for command, _ in next_blocks(verdict)[1].commands] for name, verdict in cases.items()
+        name: [command for command, _ in advice_blocks(verdict)[1].commands] for name, verdict in cases.items()
     }
-    steps = {name: [step for step, _ in next_blocks(verdict)[0].points] for name, verdict in cases.items()}
+    steps = {name: [step for step, _ in advice_blocks(verdict)[0].points] for name, verdict in cases.items()}
     assert commands["exposed"][0].startswith("coterie plan --per-round 12 --privacy 4 ")
     assert "coterie audit LATER --plan plan.json --require 4" in commands["exposed"]
     assert steps["exposed"][:2] == ["Treat as disclosed", "Choose whole batches"]
@@ -374,5 +383,5 @@ def test_what_to_do_follows_from_the_verdict(cases):
     assert steps["breached"][1:] == ["Require the seal", "Retire what was split"]
     assert steps["unknown"][0] == "Settle the unknown rounds"
     log, plan = split_log()
-    kept = examined(log.window(0, 9), Question(plan=plan))
-    assert [step for step, _ in next_blocks(kept)[0].points] == ["Keep groups whole"]
+    kept = examined(log.window(0, 9), plan=plan)
+    assert [step for step, _ in advice_blocks(kept)[0].points] == ["Keep groups whole"]

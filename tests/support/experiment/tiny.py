@@ -23,7 +23,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - every folder in it has a name of its o
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     """The tiny run's data, a file per user."""
-    return write_data(tmp_path_factory.mktemp("federation") / "data")
+    return write_data(tmp_path_factory.mktemp("users") / "data")
 
 
 @pytest.fixture(scope="module")

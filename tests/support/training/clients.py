@@ -1,14 +1,14 @@
-"""Small federations and models that the tests of local training share."""
+"""Small users' data and models that the tests of local training share."""
 
 import numpy as np
 import torch
 from torch import nn
 
-from coterie.training import Examples, Federation, Partition
+from coterie.training import Examples, Partition, UserData
 
 
-def federation_of(sizes, shape=(1, 8, 8), classes=3, seed=0, names=None):
-    """Return a federation of random examples with so many for each user, in a mixed order."""
+def user_data_of(sizes, shape=(1, 8, 8), classes=3, seed=0, names=None):
+    """Return users' data: random examples, with so many for each user, in a mixed order."""
     rng = np.random.default_rng(seed)
     count = sum(sizes)
     images = torch.from_numpy(rng.normal(size=(count, *shape)).astype(np.float32))
@@ -16,7 +16,7 @@ def federation_of(sizes, shape=(1, 8, 8), classes=3, seed=0, names=None):
     order = rng.permutation(count)
     users = np.split(order, np.cumsum(sizes)[:-1])
     test = Examples(images[:7], labels[:7])
-    return Federation.of_examples(
+    return UserData.of_examples(
         Examples(images, labels), Partition.from_users(count, users), test, classes, names=names
     )
 

@@ -1,11 +1,14 @@
-"""Examples keep their bytes until they are on the device, and are normalised there once."""
+"""Examples keep their bytes until they are on the device; users' data are one stack, and who holds which."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 from coterie import UsageError
-from coterie.training import Dataset, Examples
-from coterie.training.data.dataset import normalised
+from coterie.training import Dataset, Examples, Partition, UserData
+from coterie.training.data.dataset import normalise
 
 LABELS = torch.tensor([0, 1])
 
@@ -41,7 +44,7 @@ def test_normalising_is_the_formula_channel_by_channel():
     """Every grey level becomes (g/255 - mean)/std of its channel, in float32; the bytes stay as they were."""
     images = torch.arange(256, dtype=torch.uint8).repeat(2).reshape(2, 2, 8, 16)
     before = images.clone()
-    result = normalised(images, mean=(0.25, 0.5), std=(0.5, 0.125), device="cpu")
+    result = normalise(images, mean=(0.25, 0.5), std=(0.5, 0.125), device="cpu")
     assert result.dtype == torch.float32
     for channel, (mean, std) in enumerate(((0.25, 0.5), (0.5, 0.125))):
         expected = (images[:, channel].double() / 255 - mean) / std
@@ -52,6 +55,75 @@ def test_normalising_is_the_formula_channel_by_channel():
 def test_floats_are_taken_as_they_are():
     """Floating-point images are only converted to float32, not normalised, and never changed in place."""
     images = torch.tensor([[300.0]], dtype=torch.float64)
-    result = normalised(images, mean=(), std=(), device="cpu")
+    result = normalise(images, mean=(), std=(), device="cpu")
     assert result.dtype == torch.float32
     assert result.item() == 300.0
+
+
+IMAGES = torch.arange(4 * 3 * 2 * 2, dtype=torch.uint8).reshape(4, 3, 2, 2)
+TRAIN = Examples(IMAGES, torch.tensor([0, 1, 1, 0]))
+TEST = Examples(IMAGES[:1] + 200, torch.tensor([1]))
+DATASET = Dataset("tiny", 2, TRAIN, TEST, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 0.125))
+PARTITION = Partition.from_users(4, [[3, 0], [1]])
+
+
+def test_users_data_keep_the_bytes_and_the_users_order():
+    """The stack is the data set's own tensor; users are runs of indices into it."""
+    user_data = UserData.of_dataset(DATASET, PARTITION)
+    assert user_data.images is TRAIN.images
+    assert user_data.users == 2
+    assert user_data.of(0).tolist() == [3, 0]
+    assert user_data.sizes.tolist() == [2, 1]
+    assert user_data.indices.dtype == user_data.starts.dtype == np.int64
+    assert user_data.partition == PARTITION
+
+
+def test_moving_normalises_once():
+    """`to` gives float32 by the data set's mean and standard deviation; a second time changes nothing."""
+    user_data = UserData.of_dataset(DATASET, PARTITION)
+    moved = user_data.to("cpu")
+    mean, std = (torch.tensor(values).reshape(1, 3, 1, 1) for values in (DATASET.mean, DATASET.std))
+    torch.testing.assert_close(moved.images, (IMAGES / 255 - mean) / std)
+    torch.testing.assert_close(moved.test_images, (TEST.images / 255 - mean) / std)
+    assert torch.equal(moved.to("cpu").images, moved.images)
+    assert moved.mean == DATASET.mean
+    assert user_data.images.dtype == torch.uint8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": torch.tensor([0, 1, 2, 0])}, "example 2 has the label 2"),
+        ({"test_labels": torch.tensor([2])}, "example 0 has the label 2"),
+        ({"test_images": IMAGES[:0], "test_labels": torch.tensor([], dtype=torch.int64)}, "test set is empty"),
+        ({"test_images": IMAGES[:1, :, :1]}, "make them alike"),
+        ({"test_images": IMAGES[:1].float()}, "make them alike"),
+        ({"mean": (0.1,)}, "images have 3 channels, but there are 1 means and 3 standard deviations"),
+        ({"std": ()}, "3 means and 0 standard deviations"),
+        ({"starts": [0, 0, 3]}, "user 0 has no data"),
+        ({"indices": [0, 1, 4]}, "user 1 has the example 4"),
+        ({"names": ("a",)}, "1 names were given for 2 users"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(change, message):
+    """Labels, shapes, channels, users and names that contradict one another are named."""
+    with pytest.raises(UsageError, match=message):
+        replace(UserData.of_dataset(DATASET, PARTITION), **change)
+
+
+def test_a_partition_of_another_data_set_is_refused():
+    """A partition of more or fewer examples is not taken, even if its indices would fit."""
+    with pytest.raises(UsageError, match="the partition is of 5 examples, but there are 4"):
+        UserData.of_dataset(DATASET, Partition.from_users(5, [[0]]))
+
+
+def test_names_come_along():
+    """Users may have names, in their order."""
+    user_data = UserData.of_examples(
+        Examples(torch.zeros(2, 3), torch.tensor([0, 1])),
+        Partition.from_users(2, [[0], [1]]),
+        Examples(torch.zeros(1, 3), torch.tensor([1])),
+        classes=2,
+        names=["ann", "ben"],
+    )
+    assert user_data.to("cpu").names == ("ann", "ben")

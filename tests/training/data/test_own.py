@@ -1,4 +1,4 @@
-"""Own data becomes a federation, and what is wrong with it is said with the user and the file."""
+"""Own data is taken as it is, and what is wrong with it is said with the user and the file."""
 
 import io
 
@@ -29,20 +29,20 @@ def npy(array):
     return buffer.getvalue()
 
 
-def test_a_folder_becomes_a_federation(tmp_path):
+def test_a_folder_becomes_the_users_data(tmp_path):
     """Users come in the order of their names, each with its examples in their order; the test set is its own."""
-    federation = read_folder(save(tmp_path, ben=BEN, ann=ANN, test=TEST))
-    assert federation.names == ("ann", "ben")
-    assert federation.sizes.tolist() == [2, 1]
-    assert federation.classes == 3
-    assert torch.equal(federation.images[federation.of(0)], torch.tensor(ANN[0]))
-    assert torch.equal(federation.images[federation.of(1)], torch.tensor(BEN[0]))
-    assert federation.labels.tolist() == [0, 2, 1]
-    assert federation.test_labels.tolist() == [1, 0]
-    assert torch.equal(federation.to("cpu").images, federation.images)
+    user_data = read_folder(save(tmp_path, ben=BEN, ann=ANN, test=TEST))
+    assert user_data.names == ("ann", "ben")
+    assert user_data.sizes.tolist() == [2, 1]
+    assert user_data.classes == 3
+    assert torch.equal(user_data.images[user_data.of(0)], torch.tensor(ANN[0]))
+    assert torch.equal(user_data.images[user_data.of(1)], torch.tensor(BEN[0]))
+    assert user_data.labels.tolist() == [0, 2, 1]
+    assert user_data.test_labels.tolist() == [1, 0]
+    assert torch.equal(user_data.to("cpu").images, user_data.images)
 
 
-def test_a_function_gives_the_same_federation(tmp_path):
+def test_a_function_gives_the_same_data(tmp_path):
     """What a function returns is taken as the files' content is."""
     folder = read_folder(save(tmp_path, ann=ANN, ben=BEN, test=TEST))
     function = from_function([ANN, BEN].__getitem__, users=2, test=TEST)
@@ -55,17 +55,17 @@ def test_a_function_gives_the_same_federation(tmp_path):
 def test_bytes_are_scaled_and_nothing_else(tmp_path):
     """0 … 255 become 0 … 1; no mean of the users' data goes into it."""
     data = (GREY, np.array([0, 1]))
-    federation = read_folder(save(tmp_path, a=data, test=data))
-    assert federation.images.dtype == torch.uint8
-    assert torch.equal(federation.to("cpu").images, torch.ones(2, 1, 4, 4))
+    user_data = read_folder(save(tmp_path, a=data, test=data))
+    assert user_data.images.dtype == torch.uint8
+    assert torch.equal(user_data.to("cpu").images, torch.ones(2, 1, 4, 4))
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64])
 def test_other_floats_become_float32(kind):
     """Training is in float32 whatever the files' precision."""
-    federation = from_function(lambda _: (ANN[0].astype(kind), ANN[1]), users=1, test=TEST)
-    assert federation.images.dtype == torch.float32
-    assert torch.equal(federation.images, torch.tensor(ANN[0]))
+    user_data = from_function(lambda _: (ANN[0].astype(kind), ANN[1]), users=1, test=TEST)
+    assert user_data.images.dtype == torch.float32
+    assert torch.equal(user_data.images, torch.tensor(ANN[0]))
 
 
 def test_classes_are_the_largest_label_plus_one_unless_given():
@@ -120,7 +120,11 @@ def test_a_negative_label_is_refused_also_without_classes():
         (lambda path: path.write_bytes(b"PK\x03\x04 no zip"), r"ann\.npz is not a readable .npz file"),
         (lambda path: path.write_bytes(path.read_bytes()[:300]), r"ann\.npz is not a readable .npz file"),
         (lambda path: path.write_bytes(b"\x80\x04K\x01."), r"ann\.npz is not a readable .npz file"),
-        (lambda path: np.savez(path, images=IMAGES), r"ann\.npz does not hold 'images' and 'labels'"),
+        (lambda path: np.savez(path, images=IMAGES), r"ann\.npz does not hold 'images' \(or 'features'\) and"),
+        (
+            lambda path: np.savez(path, features=np.zeros((2, 3, 1)), labels=LABELS),
+            r"ann\.npz: features are float64 of shape \(2, 3, 1\); give numbers, rows × columns",
+        ),
         (lambda path: np.savez(path, images=np.array([{}, {}]), labels=LABELS), r"ann\.npz is not a readable"),
         (lambda path: path.write_bytes(npy(IMAGES)), r"ann\.npz is not a readable"),
         (lambda path: (path.unlink(), path.mkdir()), r"ann\.npz cannot be read: it is a folder"),

@@ -11,8 +11,7 @@ import torch
 from coterie import UsageError
 from coterie.training import load
 from coterie.training.data.fetch import Download
-from coterie.training.data.formats import decode_cifar10_binary, decode_idx
-from coterie.training.data.pickles import decode_cifar10_python
+from coterie.training.data.formats import decode_cifar10_binary, decode_cifar10_python, decode_idx
 from coterie.training.data.published import Layout, Part, Published
 from support.training.file_server import serving
 from support.training.published_files import archive, cifar10_binary, cifar_examples, cifar_pickle, idx

@@ -9,18 +9,16 @@ from torch import nn
 from torch.nn import functional
 
 from coterie import UsageError
-from coterie.training.engine.convolution import convolve
 from coterie.training.engine.dropout import client_keys
-from coterie.training.engine.minibatches import timetable
-from coterie.training.engine.one_by_one import OneByOne
+from coterie.training.engine.kernels import convolve
+from coterie.training.engine.separate import SeparateTrainer
 from coterie.training.engine.stack import LayerStack, MappedStack, stack_of
-from coterie.training.engine.stacked import Stacked
-from coterie.training.engine.steps import Steps
-from coterie.training.engine.trainers import make_trainer
+from coterie.training.engine.stacked import StackedTrainer, Steps, make_trainer
+from coterie.training.engine.trainer import timetable
 from coterie.training.engine.vector import ParameterLayout, flatten
-from coterie.training.models import make_model, prepared
+from coterie.training.models import make_model, prepare_model
 from coterie.training.settings import LocalTraining
-from support.training.clients import OwnModel, federation_of, small_network
+from support.training.clients import OwnModel, small_network, user_data_of
 
 MODELS = {"layers": small_network, "vmap": OwnModel}
 
@@ -50,10 +48,10 @@ def test_stacked_clients_end_where_they_would_alone(name, local, chunk, round_, 
     """For every option, any amounts of data and any chunks: the updates and losses of the twin."""
     sizes = data.draw(st.lists(st.integers(1, 14), min_size=2, max_size=4))
     users = data.draw(st.permutations(range(len(sizes))))[: data.draw(st.integers(1, len(sizes)))]
-    federation, model = federation_of(sizes), MODELS[name]()
+    user_data, model = user_data_of(sizes), MODELS[name]()
     parameters = flatten(model)
-    alone = OneByOne(model, federation, local, seed=7)
-    stacked = Stacked(model, federation, local, cohort=3, seed=7, chunk=chunk)
+    alone = SeparateTrainer(model, user_data, local, seed=7)
+    stacked = StackedTrainer(model, user_data, local, cohort=3, seed=7, chunk=chunk)
     expected = alone.updates(parameters, users, round_)
     together = stacked.updates(parameters, users, round_)
     assert_close(together.vectors, expected.vectors, parameters)
@@ -69,7 +67,7 @@ def test_stacked_clients_end_where_they_would_alone(name, local, chunk, round_, 
 @pytest.mark.parametrize("name", ["mnist-cnn", "lenet", "vgg-11", "small-cnn"])
 def test_the_experiments_models_are_stacked_by_layers(name):
     """Each of them is computed by the stacked layers, and their outputs are the module's own."""
-    model = prepared(make_model(name, 10, 1))
+    model = prepare_model(make_model(name, 10, 1))
     shape = torch.Size((1, 28, 28) if name.endswith("cnn") else (3, 32, 32))
     layout = ParameterLayout.of(model)
     stack = stack_of(model, shape, layout)
@@ -78,9 +76,9 @@ def test_the_experiments_models_are_stacked_by_layers(name):
     images = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0))
     vectors = torch.stack([flatten(model), flatten(make_model(name, 10, 2))])
     with torch.no_grad():
-        outputs = stack.outputs(stack.packed(vectors), images, torch.zeros(2, dtype=torch.int64))
+        outputs = stack.outputs(stack.pack(vectors), images, torch.zeros(2, dtype=torch.int64))
         assert torch.allclose(outputs[0], model(images[0]), atol=1e-4)
-    assert torch.equal(stack.unpacked(stack.packed(vectors)), vectors)
+    assert torch.equal(stack.unpack(stack.pack(vectors)), vectors)
 
 
 @settings(max_examples=60, deadline=None)
@@ -126,12 +124,12 @@ def test_convolutions_and_their_gradients_are_torchs(kernel, stride, padding, si
 )
 def test_layers_that_have_no_stacked_form_go_through_vmap(model):
     """A sequence with one layer or option that the stacked layers do not know is trained as right as any."""
-    federation = federation_of([5, 3])
+    user_data = user_data_of([5, 3])
     local = LocalTraining(minibatch=2)
-    trainer = Stacked(model, federation, local, cohort=2)
+    trainer = StackedTrainer(model, user_data, local, cohort=2)
     assert isinstance(trainer.stack, MappedStack)
     parameters = flatten(model)
-    expected = OneByOne(model, federation, local).updates(parameters, [0, 1], 0)
+    expected = SeparateTrainer(model, user_data, local).updates(parameters, [0, 1], 0)
     assert_close(trainer.updates(parameters, [0, 1], 0).vectors, expected.vectors, parameters)
 
 
@@ -141,12 +139,12 @@ def test_a_layer_with_a_hook_and_shared_layers_go_through_vmap():
     hooked[1].register_forward_hook(lambda module, given, output: output * 2)
     same = nn.Linear(64, 64)
     shared = nn.Sequential(nn.Flatten(), same, nn.ReLU(), same, nn.Linear(64, 3))
-    federation, local = federation_of([5, 3]), LocalTraining(minibatch=2, learning_rate=0.02)
+    user_data, local = user_data_of([5, 3]), LocalTraining(minibatch=2, learning_rate=0.02)
     for model in (hooked, shared):
         parameters = flatten(model)
-        trainer = Stacked(model, federation, local, cohort=2)
+        trainer = StackedTrainer(model, user_data, local, cohort=2)
         assert isinstance(trainer.stack, MappedStack)
-        expected = OneByOne(model, federation, local).updates(parameters, [0, 1], 0)
+        expected = SeparateTrainer(model, user_data, local).updates(parameters, [0, 1], 0)
         assert_close(trainer.updates(parameters, [0, 1], 0).vectors, expected.vectors, parameters)
 
 
@@ -157,7 +155,7 @@ def test_a_model_with_randomness_of_its_own_cannot_be_stacked():
         def forward(self, images):
             return super().forward(functional.dropout(images.flatten(1)))
 
-    trainer = Stacked(Noisy(64, 3), federation_of([4, 4]), LocalTraining(), cohort=2)
+    trainer = StackedTrainer(Noisy(64, 3), user_data_of([4, 4]), LocalTraining(), cohort=2)
     with pytest.raises(UsageError, match=r"torch\.nn\.Dropout"):
         trainer.mean(flatten(trainer.model), [0, 1], 0)
 
@@ -165,17 +163,17 @@ def test_a_model_with_randomness_of_its_own_cannot_be_stacked():
 def test_only_stacked_layers_are_compiled():
     """Where compiled kernels are asked for, a model that goes through vmap is refused at once."""
     with pytest.raises(UsageError, match="train this model without"):
-        Stacked(OwnModel(), federation_of([4, 4]), LocalTraining(), cohort=2, compiled=True)
+        StackedTrainer(OwnModel(), user_data_of([4, 4]), LocalTraining(), cohort=2, compiled=True)
 
 
 def test_a_step_beyond_the_round_begins_anew():
     """Captures take steps ahead of time: more than a round has do no harm, since every round is loaded anew."""
-    federation, model = federation_of([3, 2]), small_network()
-    trainer = Stacked(model, federation, LocalTraining(), cohort=2)
-    steps = Steps(trainer.stack, federation, trainer.settings, like=flatten(model), clients=2, most=1)
+    user_data, model = user_data_of([3, 2]), small_network()
+    trainer = StackedTrainer(model, user_data, LocalTraining(), cohort=2)
+    steps = Steps(trainer.stack, user_data, trainer.settings, like=flatten(model), clients=2, most=1)
     for _ in range(4):
         steps.advance()
-    table = timetable(federation, trainer.settings, np.array([0, 1]), 0, 0)
+    table = timetable(user_data, trainer.settings, np.array([0, 1]), 0, 0)
     steps.load(flatten(model), table, client_keys(0, 0, np.array([0, 1])), trainer.settings.rate(0))
     steps.advance()
     vectors, _ = steps.results(flatten(model), 2)
@@ -185,31 +183,31 @@ def test_a_step_beyond_the_round_begins_anew():
 def test_memory_bounds_the_chunk(monkeypatch):
     """A cohort is trained in two equal parts, or more where they would not fit; a chunk that is given holds."""
     monkeypatch.setattr("coterie.training.engine.stacked._BYTES_ON_CPU", 4 * 7 * 195)
-    federation, model = federation_of([2] * 3), nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    user_data, model = user_data_of([2] * 3), nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     assert ParameterLayout.of(model).dimension == 195
-    chunks = [Stacked(model, federation, LocalTraining(), cohort=k).chunk for k in (1, 2, 7, 13, 14, 15, 40)]
+    chunks = [StackedTrainer(model, user_data, LocalTraining(), cohort=k).chunk for k in (1, 2, 7, 13, 14, 15, 40)]
     assert chunks == [1, 1, 4, 7, 7, 5, 7]
-    assert Stacked(model, federation, LocalTraining(), cohort=12, chunk=2).chunk == 2
+    assert StackedTrainer(model, user_data, LocalTraining(), cohort=12, chunk=2).chunk == 2
 
 
 def test_on_a_cpu_convolutions_are_trained_one_by_one():
     """The written rule: convolutions one by one, everything else stacked."""
-    federation = federation_of([2, 2])
-    assert isinstance(make_trainer(small_network(), federation, LocalTraining(), cohort=2), OneByOne)
-    assert isinstance(make_trainer(OwnModel(), federation, LocalTraining(), cohort=2), Stacked)
+    user_data = user_data_of([2, 2])
+    assert isinstance(make_trainer(small_network(), user_data, LocalTraining(), cohort=2), SeparateTrainer)
+    assert isinstance(make_trainer(OwnModel(), user_data, LocalTraining(), cohort=2), StackedTrainer)
 
 
 def test_equal_runs_give_equal_bits():
     """The same seed and chunks: the same bits, stacked; one by one even in other company."""
-    federation, model = federation_of([9, 4, 6]), small_network()
+    user_data, model = user_data_of([9, 4, 6]), small_network()
     local = LocalTraining(minibatch=4, shuffled=True, momentum=0.3)
     parameters = flatten(model)
-    for make in (OneByOne, lambda *given, seed: Stacked(*given, cohort=3, seed=seed)):
-        first, again = (make(model, federation, local, seed=5).updates(parameters, [0, 1, 2], 3) for _ in range(2))
-        other = make(model, federation, local, seed=6).updates(parameters, [0, 1, 2], 3)
+    for make in (SeparateTrainer, lambda *given, seed: StackedTrainer(*given, cohort=3, seed=seed)):
+        first, again = (make(model, user_data, local, seed=5).updates(parameters, [0, 1, 2], 3) for _ in range(2))
+        other = make(model, user_data, local, seed=6).updates(parameters, [0, 1, 2], 3)
         assert torch.equal(first.vectors, again.vectors)
         assert np.array_equal(first.losses, again.losses)
         assert not torch.equal(first.vectors, other.vectors)
-    alone = OneByOne(model, federation, local, seed=5)
+    alone = SeparateTrainer(model, user_data, local, seed=5)
     company = alone.updates(parameters, [2, 0], 3).vectors[1]
     assert torch.equal(alone.updates(parameters, [0], 3).vectors[0], company)

@@ -1,17 +1,25 @@
-"""The plots of an audit: the levels over the rounds, isolation, and the sizes of groups."""
+"""The plots of an audit: the levels over the rounds, isolation, the sizes of groups, and who took part when."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from coterie.audit import StrongLevel
 from coterie.audit.verdict import Verdict
-from coterie.report.page.blocks import Plot, Plots
-from coterie.report.page.plots import Curve, Curves, StackedBars
-from coterie.report.page.words import counted, evenly, number
-from coterie.values import IntArray, ParticipationLog
+from coterie.audit.wording import user_name
+from coterie.report.page.blocks import Block, Plot, Plots, Text
+from coterie.report.page.participation import Participation, participation
+from coterie.report.page.plots import Curve, Curves, HeatMap, StackedBars
+from coterie.report.page.words import evenly, percent
+from coterie.values import BatchPlan, IntArray, ParticipationLog
+from coterie.values.words import counted, number, shortened
 
 MOST_POINTS = 1000
 MOST_BARS = 16
+MOST_TICKS = 12
+MOST_ROUNDS = 10_000_000
+"""Of more rounds no picture is drawn: it takes memory for each of them."""
+_LONGEST_TICK = 14
 
 
 def level_plots(verdict: Verdict) -> Plots:
@@ -20,17 +28,17 @@ def level_plots(verdict: Verdict) -> Plots:
     if verdict.isolated:
         plots.append(_isolation(verdict))
     if len(np.unique(verdict.classes.sizes)) > 1:
-        plots.append(_groups(verdict))
+        plots.append(_group_sizes(verdict))
     return Plots(tuple(plots))
 
 
 def _levels(verdict: Verdict) -> Plot:
     strong, weak = strong_steps(verdict), weak_steps(verdict)
-    lines = [_steps("strong" if verdict.certain else "strong, at most", strong)]
+    lines = [_steps("strong", strong)]
     if weak != strong:
         lines.append(_steps("weak, at most", weak))
     low = verdict.weak.low
-    if verdict.certain and low > verdict.strong:
+    if low > verdict.strong:
         # A level never rises with a round, so what is proven of the last round holds before it.
         lines.append(_steps("weak, at least", [(round_, max(level, low)) for round_, level in strong]))
     says = "Levels can only fall. "
@@ -41,14 +49,13 @@ def _levels(verdict: Verdict) -> Plot:
         says += f"The strong one is {number(verdict.strong)}. "
     if weak != strong:
         bound = number(weak[-1][1])
-        between = f"from {number(low)} to {bound}" if verdict.certain else f"at most {bound}"
-        says += f"The weak one is {bound if verdict.certain and verdict.weak.exact else between} in the end."
+        says += f"The weak one is {bound if verdict.weak.exact else f'from {number(low)} to {bound}'} in the end."
     return Plot("Privacy levels", Curves(tuple(lines), across="round"), says.strip())
 
 
 def strong_steps(verdict: Verdict) -> list[tuple[int, int]]:
     """Return the strong level from the first learned sum on: (round, level) wherever it fell, and at the end."""
-    first, last = int(verdict.log.set_rounds[0]), _last(verdict.log)
+    first, last = int(verdict.judged.worst_case.set_rounds[0]), _last(verdict)
     steps = dict(verdict.classes.falls)
     return sorted({first: verdict.users, **steps, last: verdict.strong}.items())
 
@@ -73,10 +80,11 @@ def weak_steps(verdict: Verdict) -> list[tuple[int, int]]:
         if level < bound or not steps:
             bound = min(bound, level)
             steps[round_] = bound
-    return sorted({**steps, _last(log): bound}.items())
+    return sorted({**steps, _last(verdict): bound}.items())
 
 
-def _last(log: ParticipationLog) -> int:
+def _last(verdict: Verdict) -> int:
+    log = verdict.judged.worst_case
     return log.first + log.rounds - 1
 
 
@@ -86,22 +94,20 @@ def _steps(name: str, steps: Sequence[tuple[int, int]]) -> Curve:
 
 
 def _isolation(verdict: Verdict) -> Plot:
-    rounds, counts = np.unique([found.round for found in verdict.isolated], return_counts=True)
+    rounds, counts = np.unique([each.round for each in verdict.isolated], return_counts=True)
     known = np.cumsum(counts).tolist()
     start = int(verdict.log.set_rounds[0])
-    steps = sorted(
-        {start: 0, **dict(zip(rounds.tolist(), known, strict=True)), _last(verdict.log): known[-1]}.items()
-    )
+    steps = sorted({start: 0, **dict(zip(rounds.tolist(), known, strict=True)), _last(verdict): known[-1]}.items())
     says = f"The first was isolated by round {int(rounds[0])}; {counted(known[-1], 'user')} of "
     says += f"{number(verdict.users)} by round {int(rounds[-1])}. Nobody ever ceases to be."
     return Plot("Isolated users", Curves((_steps("isolated", steps),), across="round"), says)
 
 
-def _groups(verdict: Verdict) -> Plot:
+def _group_sizes(verdict: Verdict) -> Plot:
     """Return how many users are in groups of each size, isolated users apart."""
     sizes, seen = verdict.classes.sizes, verdict.classes.seen
-    alone = np.isin(seen, [found.user for found in verdict.isolated])
-    hidden = "not isolated" if verdict.isolation_known and verdict.certain else "not known to be isolated"
+    alone = np.isin(seen, [each.user for each in verdict.isolated])
+    hidden = "not isolated" if verdict.isolation_known else "not known to be isolated"
     lows, names = _bins(sizes)
     place = np.searchsorted(lows, sizes, side="right") - 1
     parts = [
@@ -132,3 +138,92 @@ def _bins(sizes: IntArray) -> tuple[list[int], list[str]]:
         return different, [number(size) for size in different]
     lows = [2**power for power in range(different[-1].bit_length())]
     return lows, ["1", *(f"{number(low)} to {number(2 * low - 1)}" for low in lows[1:])]
+
+
+# --- who took part ------------------------------------------------------------------------------------------
+
+
+def picture_blocks(verdict: Verdict) -> tuple[Block, ...]:
+    """Return who took part when: users of one batch stand together, without a plan users of one group."""
+    if len(verdict.log.set_rounds) == 0:
+        return (Text(("Nobody, as far as the log tells.",)),)
+    if verdict.log.rounds > MOST_ROUNDS:
+        many = f"The log spans {counted(verdict.log.rounds, 'round')}, too many for a picture."
+        return (Text((many,)),)
+    seen = np.unique(verdict.log.members).astype(np.int64)
+    judged = verdict.judged.only(seen)  # a log may claim any number of users who never took part
+    log, batches = judged.log, judged.batch_of
+    together = "batch" if batches is not None else "group"
+    words = (
+        f"Rows are users, columns are rounds. Users of one {together} stand together.{_missing(verdict, batches)}"
+    )
+    return (Text((words,)), Plots((_picture(log, seen, batches),)))
+
+
+def _missing(verdict: Verdict, batches: IntArray | None) -> str:
+    absent = verdict.users - len(np.unique(verdict.log.members))
+    said = f" {counted(absent, 'user has', 'users have')} never taken part and no row." if absent else ""
+    return said + (" Users of no batch come last." if batches is not None and (batches < 0).any() else "")
+
+
+def _picture(log: ParticipationLog, seen: IntArray, batches: IntArray | None) -> Plot:
+    drawn = participation(log, _order(_groups(log) if batches is None else batches))
+    numbers = [f"user {user}" for user in seen.tolist()]
+    names = numbers if log.names is None else [user_name(log, place) for place in range(log.users)]
+    # Long names are cut, so the number keeps rows apart.
+    places = (
+        numbers if log.names is None else [f"{name} ({user})" for name, user in zip(names, numbers, strict=True)]
+    )
+    chart = HeatMap(
+        drawn.share,
+        columns=(log.first + drawn.column_starts[:-1]).tolist(),
+        rows=[_row_name(drawn.users(row).tolist(), places, batches) for row in range(len(drawn.share))],
+        ticks=_ticks(drawn, names, batches),
+        across="round",
+    )
+    height = int(np.clip(80 + 4 * len(drawn.share), 160, 560))
+    return Plot("Users and rounds", chart, _says(log, drawn), height=height, wide=True)
+
+
+def _groups(log: ParticipationLog) -> IntArray:
+    """Return for each user the first user with the same column."""
+    strong = StrongLevel(log.users)
+    for _, members in log.sets():
+        strong.add(members)
+    _, firsts, group = np.unique(strong.class_of, return_index=True, return_inverse=True)
+    return firsts[group]
+
+
+def _order(groups: IntArray) -> BatchPlan:
+    """Return groups of users as a plan, which the picture is sorted by; -1 is no group."""
+    order = np.argsort(groups, kind="stable")[np.sum(groups < 0) :]
+    sizes = np.unique(groups[order], return_counts=True)[1]
+    return BatchPlan(len(groups), 1, order, np.concatenate(([0], np.cumsum(sizes))))
+
+
+def _row_name(users: list[int], places: list[str], batches: IntArray | None) -> str:
+    """Return a name of its own for a row: its user, or the users that it holds."""
+    first = places[users[0]]
+    where = "" if batches is None or batches[users[0]] < 0 else f", batch {batches[users[0]]}"
+    return f"{first}{where}" if len(users) == 1 else f"{number(len(users))} users from {first}{where} on"
+
+
+def _ticks(drawn: Participation, names: list[str], batches: IntArray | None) -> list[tuple[int, str]]:
+    """Return names for some rows: batches at their first row, or users."""
+    firsts = [int(drawn.users(row)[0]) for row in range(len(drawn.share))]
+    if batches is None:
+        rows = evenly(len(firsts), MOST_TICKS).tolist()
+        return [(row, shortened(names[firsts[row]], _LONGEST_TICK)) for row in rows]
+    of_row = batches[firsts]
+    begins = np.flatnonzero((np.diff(of_row, prepend=-2) != 0) & (of_row >= 0))
+    return [(int(begins[place]), f"batch {of_row[begins[place]]}") for place in evenly(len(begins), MOST_TICKS)]
+
+
+def _says(log: ParticipationLog, drawn: Participation) -> str:
+    says = "Coloured: took part. "
+    if drawn.binned:
+        users, rounds = (int(np.diff(starts).max()) for starts in (drawn.row_starts, drawn.column_starts))
+        says = f"A cell stands for up to {counted(users, 'user')} and {counted(rounds, 'round')}. "
+        says += f"The stronger its colour, the more took part: at most {percent(drawn.share.max())} of a cell. "
+    low, middle, high = int(drawn.times.min()), int(np.median(drawn.times)), int(drawn.times.max())
+    return f"{says}A user took part in {low} to {high} of {counted(log.rounds, 'round')} (median {middle})."

@@ -3,27 +3,9 @@
 import numpy as np
 
 from coterie.values import IntArray
+from coterie.values.words import LONGEST_NAME, SPACE, counted, number, shortened
 
-SPACE = "\N{NARROW NO-BREAK SPACE}"
-LONGEST_NAME = 40
-
-
-def number(value: int) -> str:
-    r"""Return a whole number, in groups of three from five digits on.
-
-    >>> number(1200), number(1200000)
-    ('1200', '1\u202f200\u202f000')
-    """
-    return f"{value:,}".replace(",", SPACE) if abs(value) >= 10_000 else str(value)  # noqa: PLR2004 - five digits
-
-
-def counted(value: int, one: str, many: str | None = None) -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "round"), counted(12, "round"), counted(2, "batch", "batches")
-    ('1 round', '12 rounds', '2 batches')
-    """
-    return f"{number(value)} {one if value == 1 else many or one + 's'}"
+__all__ = ["LONGEST_NAME", "SPACE", "counted", "evenly", "number", "percent", "shortened"]
 
 
 def percent(share: float) -> str:
@@ -33,15 +15,6 @@ def percent(share: float) -> str:
     '91.2\u202f%'
     """
     return f"{100 * share:.1f}{SPACE}%"
-
-
-def shortened(name: str) -> str:
-    """Return a user's name, cut where it is too long to stand in a plot or a table.
-
-    >>> shortened("ana"), len(shortened("a" * 1000))
-    ('ana', 40)
-    """
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def evenly(count: int, most: int) -> IntArray:

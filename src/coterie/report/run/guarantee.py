@@ -211,14 +211,14 @@ def _enforced(facts: Facts) -> str:
 
 
 def _seen(facts: Facts) -> str:
-    who = "all complete batches of the cohort" if facts.sealed else "the users who stayed to the end"
-    seen = {
-        "plain": "Every single update: they were added without any cryptography.",
-        "open": "The sum of each complete batch by itself. Batches are not hidden in one another.",
-        "secagg": f"One sum, over {who} (SecAgg).",
-        "secagg+": f"One sum, over {who} (SecAgg+, where users share masks with some others only).",
-    }
-    return f"{seen[facts.aggregation]} Also who was asked, who answered, when, and who was lost."
+    if facts.aggregation == "plain":
+        seen = "Every single update: they were added without any cryptography."
+    else:
+        from coterie.secagg import PROTOCOLS
+
+        seen = PROTOCOLS[facts.aggregation].server_sees
+        seen += "" if facts.sealed else " Without a seal that is a sum over those who stayed to the end."
+    return f"{seen} Also who was asked, who answered, when, and who was lost."
 
 
 def _more_rounds(facts: Facts) -> str:

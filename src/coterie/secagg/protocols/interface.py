@@ -206,7 +206,7 @@ class InnerProtocol(Protocol):
     runs_unsealed: bool
     """Whether it hides anything by itself, and so can run without a seal, for comparison."""
     server_sees: str
-    """What the server sees of a round, in words."""
+    """What the server sees of a sealed round, as a sentence."""
     from_client: tuple[type[Message], ...]
     from_server: tuple[type[Message], ...]
 

@@ -168,7 +168,7 @@ class Open:
     phases = 1
     upload_phase = 0
     runs_unsealed = False
-    server_sees = "the sum of each complete batch"
+    server_sees = "The sum of each complete batch by itself; batches are not hidden in one another."
     from_client: tuple[type[Message], ...] = (SealedVector,)
     from_server: tuple[type[Message], ...] = ()
 

@@ -1,4 +1,4 @@
-"""A user's own data as a federation: a folder with a NumPy file per user, or a function that gives each user's."""
+"""Data of one's own: a folder with a NumPy file per user, or a function that gives each user's."""
 
 import os
 import zipfile
@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import UsageError
 from coterie.storage.files import reading
-from coterie.training.data.dataset import Examples
-from coterie.training.data.federation import Federation
+from coterie.training.data.dataset import Examples, UserData
 from coterie.training.data.partition import Partition
 from coterie.values.checks import check_count
 
@@ -21,21 +20,32 @@ _TEST = "test"
 _BYTE_IMAGE_AXES = 4
 
 
-def read_folder(folder: str | os.PathLike[str], classes: int | None = None) -> Federation:
-    """Read a federation from a folder of .npz files: one per user, named after the user, and `test.npz`.
+def read_folder(folder: str | os.PathLike[str], classes: int | None = None) -> UserData:
+    """Read the users' data from a folder of .npz files: one per user, named after the user, and `test.npz`.
 
-    Each file holds `images` and `labels`, as `numpy.savez` writes them: images are N × channels × height × width
-    as uint8, of which 0 … 255 become 0 … 1, or floating-point of any shape N × …, taken as they are; labels are
-    integers from 0. Users are in the order of their names. `classes` is the largest label plus one, unless given.
+    Each file holds `images` (or, of a table, `features`) and `labels`, as `numpy.savez` writes them. Images are
+    N × channels × height × width as uint8, of which 0 … 255 become 0 … 1, or floating-point of any shape N × …,
+    taken as they are; features are numbers, N × columns; labels are integers from 0. Users are in the order of
+    their names. `classes` is the largest label plus one, unless given.
     """
     folder = Path(folder)
+    files = _user_files(folder)
+    parts = ((str(file), *_arrays(file)) for file in files)
+    test = folder / f"{_TEST}.npz"
+    return _stacked(parts, (str(test), *_arrays(test)), classes, names=[file.stem for file in files])
+
+
+def count_users(folder: str | os.PathLike[str]) -> int:
+    """Return how many users a folder holds data of, without reading it."""
+    return len(_user_files(Path(folder)))
+
+
+def _user_files(folder: Path) -> list[Path]:
     with reading(folder):
         files = sorted(entry for entry in folder.iterdir() if entry.suffix == ".npz" and entry.stem != _TEST)
     if not files:
         raise UsageError(f"{folder} holds no user's data; put a file NAME.npz there for each user, and test.npz")
-    parts = ((str(file), *_arrays(file)) for file in files)
-    test = folder / f"{_TEST}.npz"
-    return _federation(parts, (str(test), *_arrays(test)), classes, names=[file.stem for file in files])
+    return files
 
 
 def from_function(
@@ -43,38 +53,50 @@ def from_function(
     users: int,
     test: tuple[ArrayLike, ArrayLike],
     classes: int | None = None,
-) -> Federation:
-    """Make a federation of the images and labels that `examples_of` gives for users 0, 1, … and of a test set.
+) -> UserData:
+    """Make users' data of the images and labels that `examples_of` gives for users 0, 1, … and of a test set.
 
     Images and labels are as in `read_folder`.
 
     >>> from_function(lambda user: ([[user / 2], [0.1]], [user, 0]), users=2, test=([[0.5]], [1]))
-    Federation(2 users, 4 examples, 1 to test with, 2 classes)
+    UserData(2 users, 4 examples, 1 to test with, 2 classes)
     """
     check_count(users, "the number of users")
     parts = ((f"user {user}", *examples_of(user)) for user in range(users))
-    return _federation(parts, ("the test set", *test), classes, names=None)
+    return _stacked(parts, ("the test set", *test), classes, names=None)
 
 
 def _arrays(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """Return a file's images and labels; nothing that it holds is run."""
     try:
         with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return arrays["images"], arrays["labels"]
+            tabular = "features" in arrays
+            values, labels = arrays["features" if tabular else "images"], arrays["labels"]
     except KeyError:
         raise UsageError(
-            f"{path} does not hold 'images' and 'labels'; save it with numpy.savez under these names"
+            f"{path} does not hold 'images' (or 'features') and 'labels'; save it with numpy.savez under these "
+            "names"
         ) from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
         raise UsageError(f"{path} is not a readable .npz file of numbers ({error}); save it anew") from error
+    return _rows(path, values) if tabular else values, labels
 
 
-def _federation(
+def _rows(path: Path, features: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return a table's rows as floating-point numbers."""
+    if features.ndim != 2 or features.dtype.kind not in "fiub":  # noqa: PLR2004 - rows × columns
+        raise UsageError(
+            f"{path}: features are {features.dtype} of shape {features.shape}; give numbers, rows × columns"
+        )
+    return features.astype(np.float32)
+
+
+def _stacked(
     parts: Iterable[tuple[str, ArrayLike, ArrayLike]],
     test: tuple[str, ArrayLike, ArrayLike],
     classes: int | None,
     names: Sequence[str] | None,
-) -> Federation:
+) -> UserData:
     """Stack the users' examples; every refusal begins with whose data it is about."""
     if classes is not None:
         check_count(classes, "the number of classes", least=2)
@@ -88,7 +110,7 @@ def _federation(
     largest = max(int(some.max()) for some in labels)
     sizes = [len(some) for some in labels[:-1]]
     channels = images[0].shape[1] if images[0].dtype == np.uint8 else 0
-    return Federation.of_examples(
+    return UserData.of_examples(
         _examples(images[:-1], labels[:-1]),
         Partition(sum(sizes), np.arange(sum(sizes)), np.concatenate(([0], np.cumsum(sizes)))),
         _examples(images[-1:], labels[-1:]),

@@ -16,7 +16,15 @@ from coterie.errors import UsageError
 from coterie.storage.files import reading
 from coterie.training.data.dataset import Dataset, Examples
 from coterie.training.data.fetch import Download, Progress, digest_of, fetch, no_progress
-from coterie.training.data.formats import ByteArray, Piece
+from coterie.training.data.formats import (
+    ByteArray,
+    Piece,
+    decode_cifar10_binary,
+    decode_cifar10_python,
+    decode_cifar100_binary,
+    decode_cifar100_python,
+    decode_idx,
+)
 
 Decoder: TypeAlias = Callable[[Sequence[Piece], int], tuple[ByteArray, ByteArray]]
 
@@ -177,3 +185,151 @@ def _what_to_put(source: Published, folder: Path) -> str:
     if source.downloads:
         lines += ["They can be had from", *(f"  {download.address}" for download in source.downloads)]
     return "\n".join(lines)
+
+
+_MNIST_MEAN, _MNIST_STD = (0.1307,), (0.3081,)
+_CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+_MNIST_MIRROR = "https://storage.googleapis.com/cvdf-datasets/mnist/"
+_CIFAR_SITE = "https://www.cs.toronto.edu/~kriz/"
+
+
+def _mnist(folder: str, *digests: str) -> Layout:
+    files = (
+        "train-images-idx3-ubyte",
+        "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte",
+        "t10k-labels-idx1-ubyte",
+    )
+    parts = _parts(folder, dict(zip(files, digests, strict=True)))
+    return Layout(train=parts[:2], test=parts[2:], decode=decode_idx)
+
+
+def _parts(folder: str, digests: dict[str, str]) -> tuple[Part, ...]:
+    return tuple(Part(folder + file, digest) for file, digest in digests.items())
+
+
+MNIST = Published(
+    "mnist",
+    classes=10,
+    mean=_MNIST_MEAN,
+    std=_MNIST_STD,
+    layouts=(
+        _mnist(
+            "MNIST/raw/",
+            "sha256:ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            "sha256:65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            "sha256:0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            "sha256:ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        ),
+    ),
+    downloads=tuple(
+        Download(_MNIST_MIRROR + file, f"MNIST/raw/{file}", f"sha256:{digest}")
+        for file, digest in {
+            "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        }.items()
+    ),
+)
+"""60 000 + 10 000 digits, 28 × 28."""
+
+CIFAR10 = Published(
+    "cifar10",
+    classes=10,
+    mean=_CIFAR_MEAN,
+    std=_CIFAR_STD,
+    layouts=(
+        Layout(
+            train=_parts("cifar-10-batches-bin/", {
+                "data_batch_1.bin": "sha256:cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+                "data_batch_2.bin": "sha256:a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+                "data_batch_3.bin": "sha256:bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+                "data_batch_4.bin": "sha256:014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+                "data_batch_5.bin": "sha256:755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+            }),
+            test=_parts("cifar-10-batches-bin/", {
+                "test_batch.bin": "sha256:8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+            }),
+            decode=decode_cifar10_binary,
+            archive="cifar-10-binary.tar.gz",
+        ),
+        Layout(
+            train=_parts("cifar-10-batches-py/", {
+                "data_batch_1": "md5:c99cafc152244af753f735de768cd75f",
+                "data_batch_2": "md5:d4bba439e000b95fd0a9bffe97cbabec",
+                "data_batch_3": "md5:54ebc095f3ab1f0389bbae665268c751",
+                "data_batch_4": "md5:634d18415352ddfa80567beed471001a",
+                "data_batch_5": "md5:482c414d41f54cd18b22e5b47cb7c3cb",
+            }),
+            test=_parts("cifar-10-batches-py/", {"test_batch": "md5:40351d587109b95175f43aff81a1287e"}),
+            decode=decode_cifar10_python,
+            archive="cifar-10-python.tar.gz",
+        ),
+    ),
+    downloads=(
+        Download(
+            f"{_CIFAR_SITE}cifar-10-binary.tar.gz",
+            "cifar-10-binary.tar.gz",
+            "md5:c32a1d4ab5d03f1284b67883e8d87530",
+        ),
+    ),
+)  # fmt: skip
+"""50 000 + 10 000 colour images, 32 × 32, of 10 things."""
+
+CIFAR100 = Published(
+    "cifar100",
+    classes=100,
+    mean=_CIFAR_MEAN,
+    std=_CIFAR_STD,
+    layouts=(
+        Layout(
+            train=_parts("cifar-100-binary/", {
+                "train.bin": "sha256:f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+            }),
+            test=_parts("cifar-100-binary/", {
+                "test.bin": "sha256:d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
+            }),
+            decode=decode_cifar100_binary,
+            archive="cifar-100-binary.tar.gz",
+        ),
+        Layout(
+            train=_parts("cifar-100-python/", {"train": "md5:16019d7e3df5f24257cddd939b257f8d"}),
+            test=_parts("cifar-100-python/", {"test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc"}),
+            decode=decode_cifar100_python,
+            archive="cifar-100-python.tar.gz",
+        ),
+    ),
+    downloads=(
+        Download(
+            f"{_CIFAR_SITE}cifar-100-binary.tar.gz",
+            "cifar-100-binary.tar.gz",
+            "md5:03b5dce01913d631647c71ecec9e9cb8",
+        ),
+    ),
+)  # fmt: skip
+"""50 000 + 10 000 colour images, 32 × 32, of 100 things: the fine labels."""
+
+MNIST_SMALL = Published(
+    "mnist-small",
+    classes=10,
+    mean=_MNIST_MEAN,
+    std=_MNIST_STD,
+    layouts=(
+        _mnist(
+            "mnist-small/",
+            "sha256:82cea0e308df341ce3c9c36b6f1f84c3a51c5d7478df2158fb4f787dc564982b",
+            "sha256:2f36b62f2695b12edc89b8ebd633a87a6f66c6354e11cbf0bc28ef70318b9781",
+            "sha256:a8eac99d81c9256c8d410e0b4a6404413e8d9c3163b2248a11ccf93d0440fe98",
+            "sha256:a0f7d26ece1d11c9dae593bcfbdc071f177ab8812c34f1a0000b730f919b4d16",
+        ),
+    ),
+    downloads=(),
+    home=Path(__file__).parent / "shipped",
+)
+"""12 000 + 2 000 of MNIST's digits, equally many of each, unchanged; they come with the package.
+
+`experiments/shipped_subset.py` draws them from the full MNIST."""
+
+DATASETS = {source.name: source for source in (MNIST_SMALL, MNIST, CIFAR10, CIFAR100)}
+"""The known data sets by name."""

@@ -1,6 +1,13 @@
-"""One model of many clients: every parameter once per client, and the losses of all of them in one pass."""
+"""One model of many clients: every parameter once per client, and each layer computed for all of them at once.
+
+Values of all clients travel together: images as clients × minibatch × height × width × channels, flat values as
+clients × minibatch × features. `stack_layers` builds a model from these layers where that can be; any other model
+is stacked by `torch.func.vmap`.
+"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Container
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -8,23 +15,232 @@ from torch.func import vmap
 from torch.nn import functional
 
 from coterie.errors import UsageError
-from coterie.training.engine.layers import Layer, layered
-from coterie.training.engine.vector import ParameterLayout, called
+from coterie.training.engine.dropout import PER_WORD, KeyedDropout, counters, levels, share
+from coterie.training.engine.kernels import convolve, group_norm
+from coterie.training.engine.vector import ParameterLayout, call_with
 from coterie.training.models import dropout_keys
 
 _IMAGES = 5
 """Dimensions of stacked images."""
 
 
+class Layer(Protocol):
+    """One layer of all clients; `parameters` are in the layout that its `pack` made."""
+
+    names: tuple[str, ...]
+
+    def pack(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Return the module's parameters, stacked over clients, in the layout that is quick to compute with."""
+        ...
+
+    def unpack(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Undo `pack`."""
+        ...
+
+    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
+        """Return the layer's outputs; `keys` are the clients' keys of dropout in this step."""
+        ...
+
+
+class _Plain:
+    """A layer whose parameters stay as they are."""
+
+    def __init__(self, names: tuple[str, ...] = ()) -> None:
+        self.names = names
+
+    def pack(self, parameters: list[Tensor]) -> list[Tensor]:
+        return parameters
+
+    def unpack(self, parameters: list[Tensor]) -> list[Tensor]:
+        return parameters
+
+
+class _Convolution(_Plain):
+    def __init__(self, module: nn.Conv2d, names: tuple[str, ...]) -> None:
+        super().__init__(names)
+        self.channels = module.in_channels
+        self.kernel, self.stride = _pair(module.kernel_size), _pair(module.stride)
+        self.padding = _pair(cast("tuple[int, ...]", module.padding))
+
+    def pack(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Filters C × out × channels × kernel become C × out × (kernel · channels)."""
+        weights, *bias = parameters
+        return [weights.permute(0, 1, 3, 4, 2).flatten(2), *bias]
+
+    def unpack(self, parameters: list[Tensor]) -> list[Tensor]:
+        weights, *bias = parameters
+        shape = (*weights.shape[:2], *self.kernel, self.channels)
+        return [weights.view(shape).permute(0, 1, 4, 2, 3), *bias]
+
+    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
+        del keys
+        weights, *bias = parameters
+        if torch.is_autocast_enabled(values.device.type):  # which knows torch's own convolutions only
+            dtype = torch.get_autocast_dtype(values.device.type)
+            values, weights = values.to(dtype), weights.to(dtype)
+        outputs = convolve(values, weights, self.kernel, self.stride, self.padding).to(torch.float32)
+        return outputs + bias[0][:, None, None, None] if bias else outputs
+
+
+class _Linear(_Plain):
+    def pack(self, parameters: list[Tensor]) -> list[Tensor]:
+        weights, *bias = parameters
+        return [weights.transpose(1, 2), *bias]
+
+    unpack = pack
+
+    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
+        del keys
+        weights, *bias = parameters
+        return torch.baddbmm(bias[0][:, None], values, weights) if bias else torch.bmm(values, weights)
+
+
+class _GroupNorm(_Plain):
+    def __init__(self, module: nn.GroupNorm, names: tuple[str, ...]) -> None:
+        super().__init__(names)
+        self.groups, self.epsilon = module.num_groups, module.eps
+
+    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
+        del keys
+        weights, bias = parameters
+        return group_norm(values, self.groups, weights, bias, self.epsilon)
+
+
+class _Pooling(_Plain):
+    def __init__(self, module: nn.MaxPool2d) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
+        del parameters, keys
+        module = self.module
+        # Seen as B × channels × H × W the memory is in torch's channels-last format.
+        flat = values.flatten(0, 1).permute(0, 3, 1, 2)
+        pooled = functional.max_pool2d(flat, module.kernel_size, module.stride, module.padding)
+        return pooled.permute(0, 2, 3, 1).view(*values.shape[:2], *pooled.shape[2:], -1)
+
+
+class _Rectifier(_Plain):
+    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
+        del parameters, keys
+        return torch.relu(values)
+
+
+class _Flatten(_Plain):
+    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
+        """Put the values of an example in a row, in the order channels × height × width of the module's twin."""
+        del parameters, keys
+        return values.permute(0, 1, 4, 2, 3).flatten(2) if values.ndim == _IMAGES else values.flatten(2)
+
+
+class _Dropout(_Plain):
+    def __init__(self, module: KeyedDropout, number: int) -> None:
+        super().__init__()
+        self.module, self.number = module, number
+        self._counters = torch.zeros(0, dtype=torch.int64)
+
+    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
+        del parameters
+        if not self.module.training or not self.module.probability:
+            return values
+        places = values[0].numel()
+        words = -(-places // PER_WORD)
+        if len(self._counters) != words:
+            self._counters = counters(places, self.number, values.device)
+        lowest, factor = share(self.module.probability)
+        mask = levels(keys, self._counters)[:, :places] >= lowest
+        if values.ndim == _IMAGES:
+            clients, count, height, width, channels = values.shape
+            mask = mask.view(clients, count, channels, height, width).permute(0, 1, 3, 4, 2)
+        else:
+            mask = mask.view(values.shape)
+        return values * mask * factor
+
+
+def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
+    first, second = (value, value) if isinstance(value, int) else value
+    return first, second
+
+
+def stack_layers(model: nn.Module, example: torch.Size, names: Container[str]) -> list[Layer] | None:
+    """Return the stacked layers of a prepared model, or None if it is made of anything else.
+
+    `example` is the shape of one example and `names` are the trained parameters.
+    """
+    images = len(example) == _IMAGES - 2
+    if type(model) is not nn.Sequential or not (images or len(example) == 1):
+        return None
+    layers: list[Layer] = []
+    masks = 0
+    for path, module in model.named_modules(remove_duplicate=False):
+        if type(module) is nn.Sequential and (module is model or not _hooked(module)):
+            continue
+        own = tuple(f"{path}.{name}" for name, _ in module.named_parameters(recurse=False))
+        layer = None if _hooked(module) else _layer(module, own, masks, images=images)
+        # A parameter that two layers share has the name of the first only.
+        if layer is None or not all(name in names for name in own):
+            return None
+        layers.append(layer)
+        masks += isinstance(module, KeyedDropout)
+        images = images and not isinstance(module, nn.Flatten)
+    return layers
+
+
+_ANY_MEMORY = (
+    nn.Conv2d, nn.Linear, nn.GroupNorm, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.ReLU, nn.Tanh,
+    nn.Dropout, KeyedDropout, nn.Flatten,
+)  # fmt: skip
+"""Layers that take images in any order of memory."""
+
+
+def channels_last(model: nn.Module) -> None:
+    """Lay out a model's filters channels last if all its layers can do with that: a CPU then pools far faster.
+
+    What the model computes stays the same. A module of one's own might call `view` on its values, which torch
+    refuses for this layout; so only a `torch.nn.Sequential` of common layers is changed.
+    """
+    modules = [module for module in model.modules() if type(module) is not nn.Sequential]
+    if type(model) is nn.Sequential and all(type(m) in _ANY_MEMORY and not _hooked(m) for m in modules):
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
+
+
+def _hooked(module: nn.Module) -> bool:
+    """Say whether the module does more than its class says."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)  # noqa: SLF001
+
+
+def _layer(module: nn.Module, names: tuple[str, ...], masks: int, *, images: bool) -> Layer | None:
+    """Return a module's stacked layer if there is one for its kind and options."""
+    kind = type(module)
+    layer: Layer | None = None
+    if isinstance(module, KeyedDropout):
+        layer = _Dropout(module, masks)
+    elif kind is nn.ReLU:
+        layer = _Rectifier()
+    elif isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1):
+        layer = _Flatten()
+    elif kind is nn.Linear and not images:
+        layer = _Linear(names)
+    elif isinstance(module, nn.Conv2d) and kind is nn.Conv2d and images:
+        usual = module.groups == 1 and _pair(module.dilation) == (1, 1) and module.padding_mode == "zeros"
+        layer = _Convolution(module, names) if usual and not isinstance(module.padding, str) else None
+    elif isinstance(module, nn.MaxPool2d) and kind is nn.MaxPool2d and images:
+        usual = module.dilation in {1, (1, 1)} and not module.return_indices and not module.ceil_mode
+        layer = _Pooling(module) if usual else None
+    elif isinstance(module, nn.GroupNorm) and kind is nn.GroupNorm and images and module.affine:
+        layer = _GroupNorm(module, names)
+    return layer
+
+
 class Stack(ABC):
     """Parameters of C clients as tensors with the clients in front, in the layout that the stack computes with."""
 
     @abstractmethod
-    def packed(self, vectors: Tensor) -> list[Tensor]:
+    def pack(self, vectors: Tensor) -> list[Tensor]:
         """Return the stacked parameters of vectors C × D; they may share the vectors' memory."""
 
     @abstractmethod
-    def unpacked(self, stacked: list[Tensor]) -> Tensor:
+    def unpack(self, stacked: list[Tensor]) -> Tensor:
         """Return the vectors C × D of stacked parameters."""
 
     @abstractmethod
@@ -43,17 +259,17 @@ class LayerStack(Stack):
     def __init__(self, layers: list[Layer], layout: ParameterLayout) -> None:
         self._layers, self._layout = layers, layout
 
-    def packed(self, vectors: Tensor) -> list[Tensor]:
+    def pack(self, vectors: Tensor) -> list[Tensor]:
         """Return the stacked parameters, layer after layer."""
         named = self._layout.split(vectors)
-        return [value for layer in self._layers for value in layer.packed([named[name] for name in layer.names])]
+        return [value for layer in self._layers for value in layer.pack([named[name] for name in layer.names])]
 
-    def unpacked(self, stacked: list[Tensor]) -> Tensor:
+    def unpack(self, stacked: list[Tensor]) -> Tensor:
         """Return the vectors C × D of stacked parameters."""
         values = iter(stacked)
         named: dict[str, Tensor] = {}
         for layer in self._layers:
-            own = layer.unpacked([next(values) for _ in layer.names])
+            own = layer.unpack([next(values) for _ in layer.names])
             named.update(zip(layer.names, own, strict=True))
         return self._layout.join(named, leading=1)
 
@@ -72,11 +288,11 @@ class MappedStack(Stack):
     def __init__(self, model: nn.Module, layout: ParameterLayout) -> None:
         self._model, self._layout, self._keys = model, layout, dropout_keys(model)
 
-    def packed(self, vectors: Tensor) -> list[Tensor]:
+    def pack(self, vectors: Tensor) -> list[Tensor]:
         """Return the stacked parameters in the module's order."""
         return list(self._layout.split(vectors).values())
 
-    def unpacked(self, stacked: list[Tensor]) -> Tensor:
+    def unpack(self, stacked: list[Tensor]) -> Tensor:
         """Return the vectors C × D of stacked parameters."""
         return self._layout.join(dict(zip(self._layout.names, stacked, strict=True)), leading=1)
 
@@ -89,17 +305,17 @@ class MappedStack(Stack):
                 raise
             raise UsageError(
                 "the model draws random numbers of its own, which clients in a stack cannot do; "
-                "use torch.nn.Dropout layers, or train clients one by one (OneByOne)"
+                "use torch.nn.Dropout layers, or train clients one by one (SeparateTrainer)"
             ) from error
         return result
 
     def _one(self, parameters: list[Tensor], images: Tensor, key: Tensor) -> Tensor:
         """Return one client's outputs."""
         named = dict(zip(self._layout.names, parameters, strict=True))
-        return called(self._model, named, dict.fromkeys(self._keys, key), images)
+        return call_with(self._model, named, dict.fromkeys(self._keys, key), images)
 
 
 def stack_of(model: nn.Module, example: torch.Size, layout: ParameterLayout) -> Stack:
     """Return the stack of a prepared model for examples of this shape: by layers where that can be."""
-    layers = layered(model, example, layout.names)
+    layers = stack_layers(model, example, layout.names)
     return MappedStack(model, layout) if layers is None else LayerStack(layers, layout)

@@ -84,12 +84,12 @@ def unflatten(model: nn.Module, vector: Tensor) -> None:
             value.copy_(parts[name])
 
 
-def called(
-    model: nn.Module, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], given: Tensor
+def call_with(
+    model: nn.Module, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor
 ) -> Tensor:
     """Return what a model gives with other parameters and buffers than its own, which it keeps.
 
-    >>> called(nn.Linear(1, 1, bias=False), {"weight": torch.tensor([[2.0]])}, {}, torch.tensor([3.0]))
+    >>> call_with(nn.Linear(1, 1, bias=False), {"weight": torch.tensor([[2.0]])}, {}, torch.tensor([3.0]))
     tensor([6.])
     """
     # A parameter may stand in several modules, and a module under several names. Told both names of such a module,
@@ -101,7 +101,7 @@ def called(
         for name, value in module.named_parameters(recurse=False, remove_duplicate=False)
         if value.requires_grad
     }
-    outputs: Tensor = functional_call(model, {**state, **buffers}, (given,), tie_weights=False)
+    outputs: Tensor = functional_call(model, {**state, **buffers}, (inputs,), tie_weights=False)
     return outputs
 
 

@@ -34,7 +34,7 @@ class SecAgg:
     phases = PHASES
     upload_phase = 3
     runs_unsealed = True
-    server_sees = "the sum of the whole cohort only"
+    server_sees = "One sum, over all complete batches of the cohort."
     from_client: tuple[type[Message], ...] = (
         Advertisement, Sharing, Receipt, Reveal, MaskedVector, Agreement, Unmasking,
     )  # fmt: skip

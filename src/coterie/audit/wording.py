@@ -1,0 +1,358 @@
+"""A verdict in words, made once: console, page, notebook and JSON show these and no others.
+
+Nothing here says more than the verdict proves. A level is the worst case's; a bound is never shown as a number.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coterie.audit.explanation import explanations
+from coterie.audit.figures import Figure, Tone, further_figures, lead_figures
+from coterie.audit.forecast import Policy, Span
+from coterie.values import ParticipationLog
+from coterie.values.words import counted, display_name, number, spans
+
+if TYPE_CHECKING:
+    from coterie.audit.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What a verdict says.
+
+    `headline` is the verdict in one sentence, `sentences` tell it in a few. `figures` are the three numbers that
+    lead, `further_figures` the others; `explanations` say what they mean, each under a few words that name it.
+    `forecast` says what further rounds do, `assumptions` what all of it rests on.
+    """
+
+    headline: str
+    tone: Tone
+    sentences: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    further_figures: tuple[Figure, ...]
+    explanations: tuple[tuple[str, str], ...]
+    forecast: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+
+def words_of(verdict: "Verdict") -> Wording:
+    """Return a verdict in words."""
+    return Wording(
+        headline=_headline(verdict),
+        tone=_tone(verdict),
+        sentences=tuple(_sentences(verdict)),
+        figures=lead_figures(verdict),
+        further_figures=tuple(further_figures(verdict)),
+        explanations=tuple(explanations(verdict)),
+        forecast=tuple(_forecast(verdict)),
+        assumptions=tuple(_assumptions(verdict)),
+    )
+
+
+def user_name(log: ParticipationLog, user: int) -> str:
+    """Return what to call a user of a log: its name, or its number.
+
+    >>> user_name(ParticipationLog.from_dense([[1, 1]]), 1)
+    'user 1'
+    """
+    return f"user {user}" if log.names is None else display_name(log.names[user])
+
+
+def plan_user_name(verdict: "Verdict", user: int) -> str:
+    """Return what to call a user of the plan that the log was held against."""
+    plan = verdict.evidence.plan
+    return f"user {user}" if plan is None or plan.names is None else display_name(plan.names[user])
+
+
+# --- the headline -------------------------------------------------------------------------------------------
+
+
+def _headline(verdict: "Verdict") -> str:
+    """Say in one sentence what matters most: whether the demand is met, and what was given away."""
+    core, required = _core(verdict), verdict.question.required
+    if required is None:
+        return f"{core[0].upper()}{core[1:]}."
+    met = "is met" if verdict.met else "is not met"
+    return f"The required level of {number(required)} {met}: {core}."
+
+
+def _core(verdict: "Verdict") -> str:
+    """Say what was given away, the gravest first: what is proven, then what is not known, then what is safe."""
+    isolated = len(verdict.isolated)
+    if verdict.judged.plain:
+        return f"the server saw every update by itself in {_of_rounds(len(verdict.judged.plain), verdict)}"
+    if isolated and isolated == len(verdict.classes.seen):
+        return "the server can compute the update of every user who took part"
+    if isolated:
+        return f"the server can compute the update{'s' if isolated > 1 else ''} of {_exposed(verdict)} alone"
+    if not verdict.certain:
+        rounds = _of_rounds(len(verdict.judged.unknown), verdict)
+        return f"nobody can say how private this is, because what the server learned in {rounds} is not known"
+    return _core_of_nobody(verdict)
+
+
+def _core_of_nobody(verdict: "Verdict") -> str:
+    """Say what was given away where nobody is isolated and every round is known."""
+    if not verdict.learned:
+        return "no sum is on record, so the log gives nothing away"
+    if verdict.strong > 1:
+        colluders = verdict.question.colluders
+        left = f"users hide in groups of at least {number(verdict.strong_left)}"
+        return f"with {counted(colluders, 'colluder')}, {left}" if colluders else left
+    if not verdict.isolation_known:
+        return "it was not decided whether the server can compute single updates"
+    return "the server can compute no update alone, but it can tell some user apart from all others"
+
+
+def _exposed(verdict: "Verdict") -> str:
+    isolated, users = len(verdict.isolated), verdict.users
+    least = "" if verdict.isolation_known else "at least "
+    each = ", each" if isolated > 1 else ""
+    return f"{least}{number(isolated)} of {counted(users, 'user')}{each}"
+
+
+def _of_rounds(count: int, verdict: "Verdict") -> str:
+    """Return some of the rounds in words."""
+    rounds = verdict.log.rounds
+    if count == rounds:
+        return "the only round" if rounds == 1 else f"all {number(rounds)} rounds"
+    return f"{number(count)} of {counted(rounds, 'round')}"
+
+
+def _tone(verdict: "Verdict") -> Tone:
+    if verdict.learned and (verdict.strong_left == 1 or verdict.met is False):
+        return "warning"
+    return "good" if verdict.met and verdict.learned else "plain"
+
+
+# --- the sentences ------------------------------------------------------------------------------------------
+
+
+def _sentences(verdict: "Verdict") -> Iterator[str]:
+    if verdict.learned or verdict.met is False:
+        yield from _demand(verdict)
+    yield from _plain(verdict)
+    yield from _given_away(verdict)
+    yield from _unknown(verdict)
+    yield from _colluding(verdict)
+    yield from _against_plan(verdict)
+    yield from _window(verdict)
+    yield from (
+        f"Left out: {omission.part} ({omission.reason})."
+        for omission in verdict.omissions
+        if verdict.learned or omission.part != "the forecast"
+    )
+
+
+def _demand(verdict: "Verdict") -> Iterator[str]:
+    required, colluders = verdict.question.required, verdict.question.colluders
+    if required is None:
+        return
+    if verdict.met:
+        yield f"The strong level is {number(verdict.strong_left)}, as high as required."
+        return
+    counts = "counts as" if not verdict.certain else "is"
+    after = f", {counted(colluders, 'colluder')} counted in" if colluders else ""
+    yield f"The strong level {counts} {number(verdict.strong_left)}{after}; {number(required)} was required."
+
+
+def _plain(verdict: "Verdict") -> Iterator[str]:
+    plain = len(verdict.judged.plain)
+    if plain:
+        users = counted(len(verdict.isolated), "user")
+        yield (
+            f"In {_of_rounds(plain, verdict)} aggregation was plain: nothing hid an update from the server. The "
+            f"updates of {users} are known to it."
+        )
+
+
+def _given_away(verdict: "Verdict") -> Iterator[str]:
+    log = verdict.log
+    if len(log.set_rounds) == 0:
+        if not verdict.certain:
+            yield "No sum is on record."
+        return
+    sums = f"the sums of {counted(log.rounds, 'round')}" if verdict.certain else "the sums on record"
+    isolated = len(verdict.isolated)
+    if isolated:
+        if not verdict.judged.plain:
+            first, last = verdict.isolated[0].round, verdict.isolated[-1].round
+            since = f"since round {last}" if first == last else f"the first since round {first}"
+            alone = ", each alone" if isolated > 1 else " alone"
+            yield (
+                f"From {sums} the server can, in the worst case, compute the update of {_count(verdict)}{alone}: "
+                f"{since}."
+            )
+    elif verdict.strong > 1:
+        yield (
+            f"However the server combines {sums}, users come in groups of at least {number(verdict.strong)} that "
+            "it cannot tell apart: nobody's update was given away alone."
+        )
+    elif verdict.isolation_known:
+        low = verdict.weak.low
+        every = f", for every combination covers {number(low)} users or more" if low > 1 else ""
+        yield f"From {sums} the server can compute nobody's update alone{every}."
+        yield "But it can give some user a weight that no other user has."
+    elif verdict.certain:
+        yield f"From {sums} the server may be able to compute single updates: that was not decided."
+
+
+def _count(verdict: "Verdict") -> str:
+    isolated, users = len(verdict.isolated), verdict.users
+    if isolated == users:
+        return "the only user" if users == 1 else f"all {number(users)} users"
+    least = "" if verdict.isolation_known else "at least "
+    return f"{least}{number(isolated)} of {number(users)} users"
+
+
+def _unknown(verdict: "Verdict") -> Iterator[str]:
+    judged = verdict.judged
+    if verdict.certain:
+        return
+    rounds = [round_ for round_, users in judged.unknown.items() if len(users)]
+    which = f"{'round' if len(rounds) == 1 else 'rounds'} {spans(rounds)}"
+    senders = counted(
+        len(judged.unknown_users), "user who sent something there counts", "users who sent something there count"
+    )
+    yield f"What the server learned in {which} is on no record: the {senders} as alone."
+    yield f"Before round {rounds[0]} the strong level was {number(verdict.before_unknown or 0)}, for certain."
+
+
+def _colluding(verdict: "Verdict") -> Iterator[str]:
+    named, count = len(verdict.question.named_colluders), verdict.question.colluders
+    if named:
+        telling = counted(named, "named colluder")
+        yield f"What {telling} told the server is counted in; all numbers are about the others."
+    if count and verdict.learned:
+        telling = f"{counted(count, 'user tells', 'users tell')} the server what they sent"
+        yield f"If {telling}, a group can be down to {counted(verdict.strong_left, 'user')}."
+
+
+def _against_plan(verdict: "Verdict") -> Iterator[str]:
+    broken = verdict.breaches
+    if broken is not None and verdict.learned:
+        rounds = len({breach.round for breach in broken})
+        split = len({breach.batch for breach in broken if breach.batch is not None})
+        if not broken:
+            yield "Every sum was of whole batches, as the plan says."
+        elif split:
+            yield f"{counted(rounds, 'round')} left the plan and split {counted(split, 'batch', 'batches')}."
+        else:
+            yield f"{counted(rounds, 'round')} left the plan: users of no batch took part."
+    moved = len(verdict.judged.overrides)
+    if moved:
+        owners = f"The {'owner' if moved == 1 else 'owners'} of {counted(moved, 'device')}"
+        it = "it" if moved == 1 else "them"
+        yield f"{owners} let {it} leave a batch by an override; the level counts the sums of both batches."
+
+
+def _window(verdict: "Verdict") -> Iterator[str]:
+    window = verdict.window
+    if window is None:
+        return
+    last = min(window.first + window.width, verdict.log.first + verdict.log.rounds) - 1
+    where = f"rounds {window.first} to {last}" if last > window.first else f"round {window.first}"
+    level = ("" if window.complete else "at most ") + number(window.level)
+    yield (
+        f"A server that keeps the sums of {counted(window.width, 'round')} in a row, and no others, faces a "
+        f"strong level of {level} at worst, first in {where}."
+    )
+
+
+# --- what further rounds do ---------------------------------------------------------------------------------
+
+
+def _forecast(verdict: "Verdict") -> Iterator[str]:
+    coming = verdict.forecast
+    if coming is None:
+        yield from (f"Left out: {each.reason}." for each in verdict.omissions if each.part == "the forecast")
+        return
+    if coming.policy is Policy.PLAIN:
+        yield "Every further round with plain aggregation shows the server the update of everyone who takes part."
+        return
+    if coming.floor is not None:
+        yield _LASTING[coming.policy].format(floor=number(coming.floor))
+        if coming.floor < verdict.strong:
+            yield f"It is {number(verdict.strong)} now: not every batch has been in a sum yet."
+        return
+    if len(verdict.isolated) == len(verdict.classes.seen):
+        yield "Everyone who took part is isolated already. Further rounds change nothing about that."
+        return
+    yield _SIMULATED[coming.policy].format(trials=counted(coming.trials, "time"))
+    yield (
+        f"The strong level is below {number(coming.level)} {after(coming.falls)}, the first user is isolated "
+        f"{after(coming.first_isolated)}, everyone {after(coming.all_isolated)}."
+    )
+
+
+def after(span: Span) -> str:
+    """Say after how many further rounds something happens.
+
+    >>> after(Span(2, 3, None)), after(Span(0, 0, 0))
+    ('after 3 further rounds (nine times in ten 2 to more than were simulated)', 'already')
+    """
+    if span.median is None:
+        return "not within the rounds simulated"
+    if span.median == 0:
+        return "already"
+    rounds = f"after {counted(span.median, 'further round')}"
+    if span.low == span.high:
+        return rounds
+    high = "more than were simulated" if span.high is None else number(span.high)
+    return f"{rounds} (nine times in ten {number(span.low or 0)} to {high})"
+
+
+_LASTING = {
+    Policy.SEALED: (
+        "The rounds are sealed: the users' own keys keep batches whole. However many further rounds follow, the "
+        "strong level stays at least {floor}."
+    ),
+    Policy.PLAN: (
+        "Every round followed the plan. As long as rounds take whole batches, the strong level stays at least "
+        "{floor}; without the seal nothing but the server's honesty sees to that."
+    ),
+    Policy.BATCHES: (
+        "The same users always came together. As long as they do, the strong level stays at least {floor}; one "
+        "round that splits a group lowers it."
+    ),
+}
+_SIMULATED = {
+    Policy.LOSSES: (
+        "Whole batches of the plan that lose users on the way as often as in the log were simulated {trials}: an "
+        "estimate, not a proof."
+    ),
+    Policy.RANDOM: (
+        "Users drawn at random, as many in a round as in the log, were simulated {trials}: an estimate, not a "
+        "proof."
+    ),
+}
+
+
+# --- what it rests on ---------------------------------------------------------------------------------------
+
+
+def _assumptions(verdict: "Verdict") -> Iterator[str]:
+    """Say what the verdict rests on, and what it does not say."""
+    judged, log, users = verdict.judged, verdict.log, verdict.users
+    never = users - len(verdict.classes.seen)
+    known = "and no other" if verdict.certain else "where that is known"
+    yield f"The log names every set of users whose sum the server learned, {known}."
+    yield "Updates are taken to be the same in every round, the worst case; where they change, rounds tell less."
+    yield "The levels count users in a sum; they do not limit what a sum itself tells about its users."
+    yield (
+        f"F counts {counted(users, 'user')}, {number(never)} of whom never took part. Users who never appear in "
+        "the log are counted only where their number was given."
+    )
+    yield f"F and C count {counted(log.rounds, 'round')}, from round {log.first} on."
+    if verdict.question.colluders:
+        colluders = counted(verdict.question.colluders, "colluder stands", "colluders stand")
+        yield f"The {colluders} where it helps the server most, and tell it their updates."
+    if judged.assumed:
+        cut = counted(len(judged.assumed), "sealed round was", "sealed rounds were")
+        yield (
+            f"{cut} cut off; every batch asked there counts as learned by itself, the worst that can have been."
+        )
+    if not verdict.certain:
+        rounds = counted(len(judged.unknown), "round")
+        yield f"In {rounds} of which nothing is known, everyone who sent something counts as seen alone."

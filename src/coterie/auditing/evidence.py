@@ -1,0 +1,107 @@
+"""What a place holds for an audit: a log's file, a run's folder or a ledger becomes `Evidence`, read once."""
+
+import os
+import unicodedata
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from coterie.audit import Evidence, Source
+from coterie.errors import UsageError
+from coterie.ledger import Ledger
+from coterie.ledger.location import FILE, is_url
+from coterie.logs import read_log
+from coterie.storage.files import reading
+from coterie.values import BatchPlan, IntArray, LogBuilder, ParticipationLog
+
+_SQLITE = b"SQLite format 3\0"  # how every file of SQLite's begins
+
+
+def read_evidence(place: str | os.PathLike[str], rounds: int | None = None) -> tuple[Evidence, int]:
+    """Return what the server learned, as the place tells it, and the number of all users.
+
+    Users without a name get their number as one; of these, only those who took part are in the log.
+    """
+    path = Path(place)
+    if not is_url(place) and path.is_dir() and not (path / FILE).exists():
+        raise UsageError(f"{path} is not a run's folder: it has no {FILE}; give a log, or a ledger")
+    if is_url(place) or path.is_dir() or _is_ledger(path):
+        return _from_ledger(place, rounds)
+    digest = sha256(path.read_bytes()).hexdigest()
+    log = read_log(path, rounds=rounds)
+    return with_names(log, Source(os.fspath(place), digest, warnings=tuple(_like_names(log.names or ()))))
+
+
+def with_names(log: ParticipationLog, source: Source | None = None) -> tuple[Evidence, int]:
+    """Give users without a name their number as one; of these only those who took part stay in the log."""
+    if log.names is not None:
+        return Evidence(log, source=source), log.users
+    seen, members = np.unique(log.members, return_inverse=True)
+    names = tuple(map(str, seen.tolist()))
+    named = ParticipationLog(len(seen), log.rounds, log.set_rounds, log.starts, members, names, log.first)
+    return Evidence(named, source=source), log.users
+
+
+def _like_names(names: tuple[str, ...]) -> Iterator[str]:
+    """Warn of names that may be one user's: a user under two names makes the level look higher."""
+    first: dict[str, str] = {}
+    for name in names:
+        like = first.setdefault(unicodedata.normalize("NFKC", name).strip().casefold(), name)
+        if like != name:
+            yield (
+                f"{like!r} and {name!r} count as two users; if they are one, write them alike, or the level comes "
+                "out too high"
+            )
+            return
+
+
+def _is_ledger(path: Path) -> bool:
+    with reading(path), path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def _from_ledger(place: str | os.PathLike[str], rounds: int | None) -> tuple[Evidence, int]:
+    """Read a ledger once: its sums, the rounds of which they are not known, its plan, and whether it is sealed."""
+    with Ledger.open(place, read_only=True) as ledger:
+        builder = LogBuilder(ledger.users, ledger.names)
+        plain: list[int] = []
+        unknown: dict[int, IntArray] = {}
+        plan_since, sealed = 0, False
+        for each in ledger.stream():
+            builder.append(*each.learned, *each.assumed)
+            if each.unknown and each.cohort is not None:
+                unknown[each.number] = each.cohort.users
+            if each.protocol == "plain":
+                plain.append(each.number)
+            if each.cohort is not None:
+                sealed = each.sealed
+            if each.plan < ledger.plan_number:
+                plan_since = each.number + 1
+        log = builder.build()
+        if rounds is not None and rounds != log.rounds:
+            raise UsageError(f"{rounds} rounds were given, but {ledger.place} has {log.rounds}; leave them out")
+        plan = ledger.plan
+        evidence = Evidence(
+            log,
+            plain=tuple(plain),
+            unknown=unknown,
+            assumed=ledger.assumed_rounds,
+            plan=plan,
+            plan_numbers=None if plan is None else plan_numbers(log, plan),
+            plan_since=plan_since,
+            sealed=sealed,
+            source=Source(ledger.place, ledger.head.hash.hex(), "head"),
+        )
+        return evidence, log.users
+
+
+def plan_numbers(log: ParticipationLog, plan: BatchPlan) -> IntArray:
+    """Return each user's number in the plan, found by name, -1 for a user it does not have."""
+    number = {name: index for index, name in enumerate(plan.names or map(str, range(plan.users)))}
+    names = log.names if log.names is not None else map(str, range(log.users))
+    numbers = np.array([number.get(name, -1) for name in names], dtype=np.int64)
+    if len(numbers) and np.all(numbers < 0):
+        raise UsageError("no user of the log is in the plan; give the plan of this log, with the same names")
+    return numbers

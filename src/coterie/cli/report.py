@@ -1,0 +1,92 @@
+"""`coterie report`: make the page of a run again, or compare several runs or seeds on one page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coterie.cli.options import Json, waiting
+from coterie.errors import UsageError
+
+if TYPE_CHECKING:
+    from coterie.report.run.comparison import Comparison
+    from coterie.report.run.result import RunResult
+
+PAGE = "comparison.html"
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN…", help="Folders of runs; a folder that holds runs stands for all of them."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The page that compares several runs (comparison.html, beside them if they share a folder)."
+        ),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Make the page of a run again, or compare several runs on one page.
+
+    One run: report.html and the figures are made again in its folder. Several: one page with their curves, a table
+    of final accuracy, and the measures. Runs that differ only in their seed are a group with a mean and a spread.
+
+    Examples:
+
+      coterie report first
+
+      coterie report runs/sealed runs/plain --out sealed-or-plain.html
+
+      coterie report runs/five-seeds
+    """
+    from coterie.report.page.html import check_page_path
+    from coterie.report.run.comparison import read_runs
+
+    with waiting("Reading the runs"):
+        found = read_runs(runs)
+    if len(found) == 1 and out is None:
+        _report_one(found[0], json_=json_)
+        return
+    if len(found) == 1:
+        raise UsageError(f"--out {out} is for a page that compares runs; the page of one run is in its folder")
+    page = out or page_for(runs, found)
+    check_page_path(page)
+    report_comparison(found, page, json_=json_)
+
+
+def page_for(given: list[Path], runs: tuple[RunResult, ...]) -> Path:
+    """Return where a comparison goes unless told: into the folder that was given for all, or here."""
+    return given[0] / PAGE if len(given) == 1 and len(runs) > 1 else Path(PAGE)
+
+
+def _report_one(run: RunResult, *, json_: bool) -> None:
+    from coterie.cli.run_summary import print_result, today
+    from coterie.report.page.html import check_page_path
+    from coterie.report.run.page import write_run_report
+
+    check_page_path(run.path / "report.html")
+    files = write_run_report(run, today())
+    if json_:
+        typer.echo(json.dumps(run.summary() | {"files": [str(file) for file in files]}))
+    else:
+        print_result(run, files)
+
+
+def report_comparison(runs: tuple[RunResult, ...], page: Path, *, json_: bool) -> None:
+    """Write the page that compares runs, and print what it says."""
+    from coterie.cli.run_summary import print_comparison, today
+    from coterie.report.page.html import write_page
+    from coterie.report.run.comparison import compare
+    from coterie.report.run.comparison_page import comparison_page
+
+    comparison: Comparison = compare(runs)
+    write_page(comparison_page(comparison, today()), page)
+    if json_:
+        typer.echo(json.dumps(comparison.tables() | {"files": [str(page)]}))
+    else:
+        print_comparison(comparison, [page])
