@@ -70,7 +70,7 @@ class Aggregation:
     """How the updates are added up."""
 
     protocol: str = "secagg+"
-    """How: an inner protocol (open, secagg, secagg+) with the users' cryptography; or plain, in the open and fast."""
+    """How: open, secagg or secagg+ with the users' cryptography; or plain, in the open and as fast as can be."""
     sealed: bool = True
     """Whether batches are sealed; some protocols also run unsealed, for comparison."""
     word_bits: int = 0
