@@ -150,10 +150,6 @@ def _combining(ring: Ring, sign: int) -> Callable[[Words, Words, Words], object]
     return lambda target, words, _: into(target, words)
 
 
-class _NotFinite(Exception):  # noqa: N818 - not an error: the update counts as zero
-    """An update has a value that is not finite."""
-
-
 class _Rounding:
     """Rounds weighted values at random to whole numbers, from one word of the vector on, piece by piece.
 
@@ -194,12 +190,21 @@ class _Rounding:
     def _clip_into(self, target: Floats, values: Floats) -> None:
         # The reductions come first: they bring the values into the cache faster than a copy that widens them.
         low, high = float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
-        if -self._clip <= low and high <= self._clip:  # False for NaN, which both reductions pass on
+        if -self._clip <= low and high <= self._clip:
             np.copyto(target, values)
-        elif math.isfinite(low) and math.isfinite(high):
-            np.clip(values, -self._clip, self._clip, out=target, dtype=np.float64)
         else:
-            raise _NotFinite
+            np.clip(values, -self._clip, self._clip, out=target, dtype=np.float64)
+
+
+def _finite(values: Floats) -> Floats:
+    """Return the values, or as many zeros if one of them is not finite.
+
+    All are looked at before any is rounded: to begin again on the way would take longer, and tell.
+    """
+    least, most = np.minimum.reduce(values, initial=0.0), np.maximum.reduce(values, initial=0.0)
+    if math.isfinite(least) and math.isfinite(most):  # both reductions pass NaN on
+        return values
+    return np.zeros_like(values)
 
 
 def quantise_into(
@@ -268,6 +273,7 @@ def _write(
     ring, extra = quantiser.ring, quantiser.extra_words
     _check_vector(out, len(values) + extra, ring)
     weight = quantiser.check_weight(weight)
+    values = _finite(values)
 
     def work(start: int, stop: int) -> None:
         room = _Room(ring)
@@ -279,12 +285,8 @@ def _write(
                 levels.words_into(piece[: len(part)], part)
             masking.add_into(piece)
 
-    try:
-        out[-extra:] = (weight, *[1] * ring.check_words)
-        _in_stretches(len(out), threads, ring, work)
-    except _NotFinite:
-        zeros = np.zeros(len(values), dtype=np.float32)
-        _write(out, zeros, weight, quantiser, rounding, masks=masks, threads=threads)
+    out[-extra:] = (weight, *[1] * ring.check_words)
+    _in_stretches(len(out), threads, ring, work)
 
 
 def _check_vector(vector: Words, size: int, ring: Ring) -> None:

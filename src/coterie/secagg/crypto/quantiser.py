@@ -27,6 +27,7 @@ class Quantiser:
     cohort·weight_cap·(levels - 1) ≤ q - 1. Whoever could change one of these between two rounds of one model would
     read single updates off the difference, so a charter fixes them all.
 
+    >>> from coterie.secagg.crypto.ring import RING_16, RING_32
     >>> quantiser = Quantiser(RING_32, clip=1.0, weight_cap=1000, cohort=12)
     >>> quantiser.levels, 12 * 1000 * (quantiser.levels - 1) < 2**32
     (357914, True)
@@ -64,6 +65,7 @@ class Quantiser:
         0 stands for words of 16 bits where weights are equal and about 10 bits are left for a value, and for the
         largest ring elsewhere.
 
+        >>> from coterie.secagg.crypto.ring import RING_16, RING_32
         >>> [Quantiser.in_ring_of((RING_16, RING_32), 1.0, 1, users).ring.modulus for users in (64, 65)]
         [65536, 4294967296]
         """
