@@ -11,7 +11,19 @@ from coterie.secagg.wire.framing import encode
 from support.secagg.batches import Batches, quantiser, terms
 from support.secagg.servers import packed, refused
 
-ADVERTISE, SHARE, UPLOAD, AGREE, UNMASK = range(5)
+ADVERTISE, SHARE, RECEIVE, UPLOAD, AGREE, UNMASK = range(6)
+EXPOSURE = {"_vectors_from", "_irregular"}
+"""What a server notes also of messages that it refuses."""
+
+
+def from_client(data):
+    """A client's message, without its tail."""
+    return messages_from_client.decode(data)[0]
+
+
+def from_server(data):
+    """A server's message."""
+    return messages_from_server.decode(data)[0]
 
 
 class Midway:
@@ -21,9 +33,8 @@ class Midway:
     """
 
     def __init__(self, phase, inner="secagg", away=(), conditions=None, common=None, **changes):
-        self.batches = Batches(
-            3, 3, inner=inner, common={"quantiser": quantiser(cohort=9), **(common or {})}, **changes
-        )
+        common = {"quantiser": quantiser(cohort=9), **(common or {})}
+        self.batches = Batches(3, 3, inner=inner, common=common, **changes)
         self.clients = self.batches.clients
         self.terms = conditions or terms(min_included=6)
         self.server = sealed_round(self.batches.charters, 0, self.terms)
@@ -53,7 +64,7 @@ class Midway:
     def deliver(self, but=(), lost=()):
         """Let all but some answer; the answers of the lost ones do not arrive."""
         for user in self.outgoing:
-            if user not in but:
+            if user not in but and user not in self.answered:
                 self.answers[user] = self.answer(user)
                 if self.answers[user] is not None and user not in lost:
                     self.server.receive(user, self.answers[user])
@@ -61,7 +72,12 @@ class Midway:
     @property
     def good(self):
         """The message that is ready for "me"."""
-        return messages_from_server.decode(self.outgoing[self.me.user])[0]
+        return from_server(self.outgoing[self.me.user])
+
+    @property
+    def roster(self):
+        """The roster of the round."""
+        return self.server._roster  # noqa: SLF001 - tests sign what users would
 
     def refuses(self, reason, **changes):
         """ "me" refuses its message with these changes, and is as it was."""
@@ -76,10 +92,10 @@ class Midway:
 
     def server_refuses(self, user, data, reason):
         """The server refuses an answer, and is as it was: the user's state, what it waits for, and the sum."""
-        before = {name: repr(value) for name, value in vars(self.server).items()}
+        before = _memory(self.server)
         with pytest.raises(PeerError, match=reason):
             self.server.receive(user, data)
-        assert {name: repr(value) for name, value in vars(self.server).items()} == before
+        assert _memory(self.server) == before
 
     def with_line(self, line):
         """The roster with this line in the place of the one that its user has there."""
@@ -98,6 +114,16 @@ class Midway:
         expected = sum(self.batches.updates[user].astype(float) for user in users)
         assert result.sum.values == pytest.approx(expected, abs=1e-5)
         return set(users)
+
+
+def _memory(server):
+    """All that a server remembers of a round, as text that compares."""
+    parts = (server, getattr(server, "_boxes", None), getattr(server, "_uploads", None))
+    return [
+        {name: repr(value) for name, value in vars(part).items() if name not in EXPOSURE}
+        for part in parts
+        if part is not None
+    ]
 
 
 class _Rest:
