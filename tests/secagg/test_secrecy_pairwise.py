@@ -14,18 +14,14 @@ from coterie.errors import PeerError, TooFewUsers
 from coterie.secagg import Task, UnsealedClient, run_round, sealed_round, unsealed_round
 from coterie.secagg.batch.chain import seal_masks
 from coterie.secagg.crypto.masking import Mask, add_masks
-from coterie.secagg.crypto.ring import EXTRA_WORDS, RING_32
+from coterie.secagg.crypto.ring import RING_32
+from coterie.secagg.protocols import messages_from_client, messages_from_server
+from coterie.secagg.protocols.pairwise.messages import MaskedVector, RosterCall, SharersCall
 from coterie.secagg.protocols.pairwise.pairs import pair_mask
-from coterie.secagg.wire.messages import (
-    Delivery,
-    MaskedVector,
-    RosterCall,
-    decode_from_client,
-    decode_from_server,
-    encode,
-)
-from support.secagg.batches import DIMENSION, SCOPE, Batches, Loners, terms
+from coterie.secagg.wire.framing import encode
+from support.secagg.batches import DIMENSION, SCOPE, Batches, Loners, quantiser, terms
 
+UPLOAD = 3
 Q = 2**32
 
 
@@ -44,17 +40,17 @@ class Watched:
             self.masks += seal_masks(chain, task.round, task.terms.digest, self.user)
         answer = self.client.seal(task, update, **options)
         participant = self.client._rounds[SCOPE]
-        self.own = [participant.self_mask]
+        self.own = list(participant.masks)
         self.pairs = {}
         self._key = participant._mask_key
         return answer
 
     def receive(self, data):
         """Pass on; a vector that leaves is recorded with all its masks."""
-        message = decode_from_server(data)
+        message, _ = messages_from_server.decode(data)
         participant = self.client._rounds.get(SCOPE)
         answer = self.client.receive(data)
-        if isinstance(message, Delivery):
+        if isinstance(message, SharersCall):
             roster = participant._roster
             self.pairs = {
                 line.user: pair_mask(roster, self.user, self._key, line)
@@ -62,7 +58,7 @@ class Watched:
                 if place in message.sharers and line.user not in participant._party.batch
             }
             if answer is not None:
-                head, tail = decode_from_client(bytes(answer))
+                head, tail = messages_from_client.decode(bytes(answer))
                 assert isinstance(head, MaskedVector)
                 self.words = np.frombuffer(tail, dtype="<u4")
                 self._watcher.sent(self)
@@ -121,12 +117,14 @@ class Rogue:
         self.watcher.round = number
         server, gone = sealed_round(charters, number, conditions), set()
         outgoing = server.start()
-        for _ in range(3):
+        for _ in range(4):
             for user, answer in self._answers(outgoing, gone).items():
                 server.receive(user, answer)
             outgoing = server.advance()
         roster = server._roster
-        proposal = self._divided(decode_from_server(next(iter(outgoing.values()))), roster, charters, conditions)
+        proposal = self._divided(
+            messages_from_server.decode(next(iter(outgoing.values())))[0], roster, charters, conditions
+        )
         signed = self._answers(dict.fromkeys(outgoing, encode(proposal)), gone)
         if len(signed) < roster.threshold:
             return set()
@@ -171,7 +169,7 @@ def test_no_combination_of_all_pairwise_records_splits_a_batch(inner, colluder):
     learned = {}
     for round_ in range(12):
         chosen = [batches.charters[index] for index in rng.permutation(4)[: rng.integers(2, 5)]]
-        conditions = terms(cohort=12, min_included=6, model=bytes([round_]))
+        conditions = terms(min_included=6, model=bytes([round_]))
         with suppress(TooFewUsers):
             learned[round_] = rogue.round(round_, chosen, conditions)
         if colluder is not None:
@@ -199,13 +197,13 @@ def test_without_the_seal_the_same_attack_isolates_users_in_secagg():
     for round_ in range(14):
         asked = {user: key for user, key in loners.identities.items() if rng.random() < 0.75}
         lost = {user for user in asked if rng.random() < 0.05}
-        server = unsealed_round("secagg", SCOPE, asked, round_, terms(cohort=8, min_included=2))
+        server = unsealed_round(loners.rules, asked, round_, terms(min_included=2))
         with suppress(TooFewUsers):
             result = run_round(
                 server,
                 loners.clients,
                 loners.train,
-                loses=lambda user, phase, way, lost=lost: user in lost and phase == 2,
+                loses=lambda user, phase, way, lost=lost: user in lost and phase == UPLOAD,
             )
             (learned,) = result.learned
             assert set(learned.users) == asked.keys() - lost
@@ -217,9 +215,9 @@ def test_without_the_seal_the_same_attack_isolates_users_in_secagg():
 
 def test_members_shown_different_terms_never_meet():
     """A server that shows one member another model finds no roster that it takes: the others signed for theirs."""
-    for changes in ({"model": b"crafted"}, {"configuration": b"{lr: 9}"}, {"clip": 2.0}, {"weight_cap": 2}):
-        batches = Batches(2, 3, inner="secagg")
-        good, crafted = (terms(cohort=6, min_included=6, **change) for change in ({}, changes))
+    for changes in ({"model": b"crafted"}, {"step": 0, "min_included": 7}):
+        batches = Batches(3, 3, inner="secagg")
+        good, crafted = (terms(**{"min_included": 6, **change}) for change in ({}, changes))
         servers = [sealed_round(batches.charters, 0, shown) for shown in (good, crafted)]
         lines = {}
         for number, (user, client) in enumerate(batches.clients.items()):
@@ -234,7 +232,7 @@ def test_members_shown_different_terms_never_meet():
             context = servers[number == 1]._setting.context
             with pytest.raises(PeerError, match="for 'advertise' is forged, or made for something else"):
                 client.receive(encode(RosterCall(SCOPE, context, ordered)))
-            assert client._rounds[SCOPE].words.size == DIMENSION + EXTRA_WORDS  # it never left
+            assert client._rounds[SCOPE].words.size == DIMENSION + quantiser().extra_words  # it never left
 
 
 def uniform(words):
@@ -253,14 +251,14 @@ def test_an_incomplete_batch_is_noise_even_with_every_inner_secret():
     """One member's upload is late: the others' vectors, stripped of all inner masks, are noise, also combined."""
     batches = Batches(3, 4, inner="secagg")
     watcher = Watcher(batches)
-    large = terms(dimension=20_000, cohort=12, min_included=8)
+    large = terms(dimension=20_000, min_included=8)
     update = np.full(20_000, 0.25, dtype=np.float32)  # the least random update there is
     server = sealed_round(batches.charters, 0, large)
     result = run_round(
         server,
         watcher.clients,
         lambda user, task: update,
-        loses=lambda user, phase, way: (user, phase) == ("user-1-3", 2),
+        loses=lambda user, phase, way: (user, phase) == ("user-1-3", UPLOAD),
     )
     assert len(result.learned[0].users) == 8
     rest = [watcher.clients[f"user-1-{number}"] for number in range(3)]
@@ -282,7 +280,7 @@ def test_an_included_batch_is_noise_apart_from_the_others():
     """With everything that the round opened, the sum of one complete batch is noise; that of all is not."""
     batches = Batches(3, 3, inner="secagg+")
     watcher = Watcher(batches)
-    large = terms(dimension=20_000, cohort=9, min_included=9)
+    large = terms(dimension=20_000, min_included=9)
     update = np.full(20_000, 0.25, dtype=np.float32)
     run_round(sealed_round(batches.charters, 0, large), watcher.clients, lambda user, task: update)
     sums = [
@@ -300,14 +298,14 @@ def test_an_excluded_uploader_stays_masked():
     """Excluded although its vector exists: its mask key is opened, its own mask is not, and all stays noise."""
     batches = Batches(3, 3, inner="secagg")
     watcher = Watcher(batches)
-    large = terms(dimension=20_000, cohort=9, min_included=6)
+    large = terms(dimension=20_000, min_included=6)
     update = np.full(20_000, 0.25, dtype=np.float32)
     server = sealed_round(batches.charters, 0, large)
     run_round(
         server,
         watcher.clients,
         lambda user, task: update,
-        loses=lambda user, phase, way: (user, phase, way) == ("user-2-2", 2, "from"),
+        loses=lambda user, phase, way: (user, phase, way) == ("user-2-2", UPLOAD, "from"),
     )
     users = [watcher.clients[f"user-2-{number}"] for number in range(3)]
     # All three vectors exist: the seal alone would give their sum away to whoever got hold of the late one.

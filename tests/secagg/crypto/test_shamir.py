@@ -11,7 +11,16 @@ from scipy.stats import chisquare
 
 from coterie.errors import UsageError
 from coterie.secagg import Seed
-from coterie.secagg.crypto.shamir import LIMBS, SHARE_BYTES, combine, combine_all, lagrange, split
+from coterie.secagg.crypto.shamir import (
+    LIMBS,
+    SHARE_BYTES,
+    are_shares,
+    combine,
+    combine_all,
+    correct,
+    lagrange,
+    split,
+)
 
 P = 2**31 - 1
 secrets = st.binary(min_size=32, max_size=32)
@@ -146,3 +155,36 @@ def test_only_secrets_of_32_bytes_are_shared():
     """Another length is the caller's error; the message does not show the secret."""
     with pytest.raises(UsageError, match=r"has 32 bytes, not 31$"):
         split([b"s" * 31], 1, [1], Seed(bytes(32)))
+
+
+@given(secrets, st.integers(2, 9), st.integers(0, 8), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_wrong_shares_are_corrected_up_to_half_of_those_to_spare(secret, threshold, more, seed):
+    """Whichever shares are wrong, and in whichever limbs: the secret and their places come out."""
+    rng = np.random.default_rng(seed)
+    points = rng.choice(np.arange(1, 2**16), threshold + more, replace=False).tolist()
+    shares = split([secret], threshold, points, Seed(rng.bytes(32)))[:, 0]
+    wrong = sorted(rng.permutation(threshold + more)[: rng.integers(0, more // 2 + 1)].tolist())
+    for place in wrong:
+        limb = int(rng.integers(LIMBS))
+        shares[place, limb] = (int(shares[place, limb]) + int(rng.integers(1, P))) % P
+    assert correct(points, shares, threshold) == (secret, wrong)
+
+
+def test_too_many_wrong_shares_give_nothing_rather_than_another_secret():
+    """Random words are on no polynomial of this degree: nothing comes out."""
+    rng = np.random.default_rng(0)
+    shares = rng.integers(0, P, (9, LIMBS)).astype(np.uint32)
+    assert correct(list(range(1, 10)), shares, 6) is None
+
+
+def test_only_words_below_p_are_shares():
+    """A word of p or more stands for no element of the field, and other lengths are no whole shares."""
+    good = np.full(2 * LIMBS, P - 1, dtype="<u4")
+    assert are_shares(good.tobytes())
+    assert are_shares(b"")
+    assert not are_shares(good.tobytes()[:-4])
+    for place in (0, 2 * LIMBS - 1):
+        bad = good.copy()
+        bad[place] = P
+        assert not are_shares(bad.tobytes())

@@ -7,20 +7,21 @@ from hypothesis import strategies as st
 
 from coterie.errors import TooFewUsers, UsageError
 from coterie.secagg import run_round, sealed_round, unsealed_round
-from coterie.secagg.crypto.ring import RING_32
-from support.secagg.batches import SCOPE, Batches, Loners, terms
+from coterie.secagg.crypto.ring import RING_16, RING_32
+from coterie.secagg.protocols import PROTOCOLS
+from support.secagg.batches import Batches, Loners, quantiser, rules, terms
 
-PHASES = 5
+PHASES, UPLOAD = PROTOCOLS["secagg"].phases, PROTOCOLS["secagg"].upload_phase
 
 
-def check(users, result, conditions, weights=None):
+def check(users, result, weights=None):
     """The result is the sum over its users within the rounding of each vector, and says nothing else."""
     (learned,) = result.learned
     share = dict.fromkeys(learned.users, 1) if weights is None else weights
     values = sum(share[user] * users.updates[user].astype(np.float64) for user in learned.users)
     weight = sum(share[user] for user in learned.users)
     assert learned.sum.weight == weight
-    assert np.abs(learned.sum.values - values).max() <= conditions.quantisation(RING_32).step * weight
+    assert np.abs(learned.sum.values - values).max() <= users.rules.quantiser.step * weight
     return set(learned.users)
 
 
@@ -34,7 +35,7 @@ class Losses:
     def __call__(self, user, phase, way):
         del way
         if self._rng.random() < self._chances[phase]:
-            if phase <= 2:
+            if phase <= UPLOAD:
                 self.lost.add(user)
             return True
         return False
@@ -48,18 +49,18 @@ def expected_batches(batches, lost):
 
 @given(
     st.sampled_from(["secagg", "secagg+"]),
-    st.integers(2, 6),
-    st.integers(2, 6),
+    st.integers(2, 4),
+    st.integers(2, 5),
     st.lists(st.sampled_from([0, 0, 0.01, 0.05, 0.2]), min_size=PHASES, max_size=PHASES),
     st.integers(0, 2**32),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_losses_at_any_phase_give_the_right_sum_or_none(inner, size, count, chances, seed):
     """With users lost at every phase: exactly the complete batches' sum, or TooFewUsers; and then a next round."""
-    batches = Batches(max(count, -(-12 // size)), size, inner=inner)
-    users = len(batches.clients)
+    weighted = {"quantiser": quantiser(cohort=40, weight_cap=3)}
+    batches = Batches(max(count, -(-12 // size)), size, inner=inner, common=weighted)
     weights = {user: 1 + number % 3 for number, user in enumerate(batches.clients)}
-    conditions = terms(cohort=users, weight_cap=3, min_included=2 * size)
+    conditions = terms(min_included=2 * size)
     losses = Losses(np.random.default_rng(seed), chances)
     server = sealed_round(batches.charters, 0, conditions)
     try:
@@ -67,55 +68,58 @@ def test_losses_at_any_phase_give_the_right_sum_or_none(inner, size, count, chan
     except TooFewUsers:
         assert any(chances)
     else:
-        assert check(batches, result, conditions, weights) == expected_batches(batches, losses.lost)
+        assert check(batches, result, weights) == expected_batches(batches, losses.lost)
         lost = [c.digest for c in batches.charters if losses.lost & {m.user for m in c.members}]
         assert result.lost.keys() == set(lost)
     again = sealed_round(batches.charters, 1, conditions)
-    assert check(batches, run_round(again, batches.clients, batches.train), conditions) == set(batches.clients)
+    assert check(batches, run_round(again, batches.clients, batches.train, weights=weights), weights) == set(
+        batches.clients
+    )
 
 
-@pytest.mark.parametrize(("inner", "losing"), [("secagg+", 2), ("secagg+", 4)])
-def test_a_hundred_users_of_whom_some_are_lost(inner, losing):
+@pytest.mark.parametrize("losing", [UPLOAD, PHASES - 1])
+def test_many_users_of_whom_some_are_lost(losing):
     """Beyond 59 users SecAgg+ has a sparse graph: users are lost before uploading, and after."""
-    batches = Batches(25, 4, inner=inner)
-    conditions = terms(cohort=100, min_included=8)
-    away = {f"user-{batch}-1" for batch in (3, 11, 20)}
+    batches = Batches(16, 4, inner="secagg+", common={"quantiser": quantiser(cohort=64)})
+    conditions = terms(min_included=8)
+    away = {f"user-{batch}-1" for batch in (3, 11, 14)}
     result = run_round(
         sealed_round(batches.charters, 0, conditions),
         batches.clients,
         batches.train,
         loses=lambda user, phase, way: user in away and phase == losing,
     )
-    lost = away if losing == 2 else set()
-    assert check(batches, result, conditions) == expected_batches(batches, lost)
+    lost = away if losing == UPLOAD else set()
+    assert check(batches, result) == expected_batches(batches, lost)
 
 
 @given(
     st.sampled_from(["secagg", "secagg+"]),
+    st.sampled_from([RING_16, RING_32]),
     st.integers(3, 20),
     st.lists(st.sampled_from([0, 0, 0.02, 0.1]), min_size=PHASES, max_size=PHASES),
     st.integers(0, 2**32),
 )
 @settings(max_examples=25, deadline=None)
-def test_unsealed_rounds_sum_over_whoever_uploaded(inner, users, chances, seed):
+def test_unsealed_rounds_sum_over_whoever_uploaded(inner, ring, users, chances, seed):
     """Without batches every user who uploaded is included; everyone else is not."""
-    loners = Loners(users)
-    conditions = terms(cohort=users, min_included=2)
+    loners = Loners(users, common={"inner": inner, "quantiser": quantiser(cohort=20, ring=ring)})
+    conditions = terms(min_included=2)
     losses = Losses(np.random.default_rng(seed), chances)
-    server = unsealed_round(inner, SCOPE, loners.identities, 0, conditions)
+    server = unsealed_round(loners.rules, loners.identities, 0, conditions)
     try:
         result = run_round(server, loners.clients, loners.train, loses=losses)
     except TooFewUsers:
         assert any(chances)
     else:
-        assert check(loners, result, conditions) == set(loners.clients) - losses.lost
+        assert check(loners, result) == set(loners.clients) - losses.lost
         assert result.lost == {}
 
 
 def test_most_rounds_survive_one_loss_in_ten():
-    """T = 6, 36 users, of whom 10 % are lost somewhere in a round: over 90 % of the rounds give their sum."""
-    batches = Batches(6, 6, inner="secagg+")
-    conditions = terms(cohort=36, min_included=12)
+    """T = 3, 18 users, of whom 10 % are lost somewhere in a round: over 90 % of the rounds give their sum."""
+    batches = Batches(6, 3, inner="secagg+")
+    conditions = terms(min_included=6)
     rng = np.random.default_rng(1)
     rounds, succeeded = 12, 0
     for round_ in range(rounds):
@@ -130,8 +134,8 @@ def test_most_rounds_survive_one_loss_in_ten():
             )
         except TooFewUsers:
             continue
-        before = {user for user, phase in lost.items() if phase <= 2}
-        assert check(batches, result, conditions) == expected_batches(batches, before)
+        before = {user for user, phase in lost.items() if phase <= UPLOAD}
+        assert check(batches, result) == expected_batches(batches, before)
         succeeded += 1
     assert succeeded > 0.9 * rounds
 
@@ -139,7 +143,7 @@ def test_most_rounds_survive_one_loss_in_ten():
 def test_incomplete_batches_upload_nothing_and_help_to_unmask():
     """Members of a batch that lost one are not asked for a vector, and their shares open what others masked."""
     batches = Batches(3, 3, inner="secagg")
-    conditions = terms(cohort=9, min_included=6)
+    conditions = terms(min_included=6)
     answers = {}
 
     def loses(user, phase, way):
@@ -148,19 +152,18 @@ def test_incomplete_batches_upload_nothing_and_help_to_unmask():
         return user == "user-1-0" and phase == 1
 
     result = run_round(sealed_round(batches.charters, 0, conditions), batches.clients, batches.train, loses=loses)
-    assert check(batches, result, conditions) == expected_batches(batches, {"user-1-0"})
-    assert answers["user-1-1"] == [0, 1, 3, 4]
-    assert answers["user-0-0"] == [0, 1, 2, 3, 4]
-    # 8 of 9 share, so 7 signatures and shares are needed: without the helpers there would be 6.
+    assert check(batches, result) == expected_batches(batches, {"user-1-0"})
+    assert answers["user-1-1"] == [0, 1, 2, 4, 5]
+    assert answers["user-0-0"] == [0, 1, 2, 3, 4, 5]
     assert result.lost == {batches.charters[1].digest: "1 of 3 users did not answer"}
 
 
 def test_responders_and_included_are_two_numbers():
     """A round with enough included users fails if too few respond, and the other way round."""
     batches = Batches(4, 3, inner="secagg")
-    conditions = terms(cohort=12, min_included=6)
-    away = list(batches.clients)[:4]
-    for phase, reason in ((3, "8 of 12 users agreed; 9 are needed"), (4, "8 shares of a user's secret came; 9")):
+    conditions = terms(min_included=6)
+    away = list(batches.clients)[:5]
+    for phase, reason in ((4, "7 of 12 users agreed; 8 are needed"), (5, "7 shares of a user's secret came; 8")):
         server = sealed_round(batches.charters, phase, conditions)
         with pytest.raises(TooFewUsers, match=reason):
             run_round(
@@ -175,21 +178,21 @@ def test_responders_and_included_are_two_numbers():
             sealed_round(batches.charters, 9, conditions),
             batches.clients,
             batches.train,
-            loses=lambda user, at, way: user in one_each and (at, way) == (2, "from"),
+            loses=lambda user, at, way: user in one_each and (at, way) == (UPLOAD, "from"),
         )
 
 
 def test_spare_batches_fill_in_for_incomplete_ones():
     """Asking more batches than needed, the round succeeds with those that are complete (§8)."""
     batches = Batches(4, 3, inner="secagg+")
-    conditions = terms(cohort=12, min_included=9)
+    conditions = terms(min_included=9)
     result = run_round(
         sealed_round(batches.charters, 0, conditions),
         batches.clients,
         batches.train,
-        loses=lambda user, phase, way: user == "user-2-1" and (phase, way) == (2, "from"),
+        loses=lambda user, phase, way: user == "user-2-1" and (phase, way) == (UPLOAD, "from"),
     )
-    assert len(check(batches, result, conditions)) == 9
+    assert len(check(batches, result)) == 9
 
 
 def test_batches_of_different_sizes_and_levels_go_together():
@@ -198,8 +201,8 @@ def test_batches_of_different_sizes_and_levels_go_together():
     charters, clients = [*small.charters, *large.charters], {**small.clients, **large.clients}
     updates = {**small.updates, **large.updates}
     with pytest.raises(UsageError, match=r"min_included is 7; give 8 \(the largest batch and T more\) to 9"):
-        sealed_round(charters, 0, terms(cohort=9, min_included=7))
-    conditions = terms(cohort=9, min_included=8)
+        sealed_round(charters, 0, terms(min_included=7))
+    conditions = terms(min_included=8)
     result = run_round(sealed_round(charters, 0, conditions), clients, lambda user, task: updates[user])
     assert len(result.learned[0].users) == 9
     # Without one of the small batches there are 7 users: fewer than the large one and its T = 3.
@@ -215,60 +218,55 @@ def test_batches_of_different_sizes_and_levels_go_together():
 def test_a_batch_founded_late_can_be_called():
     """A charter's first round may lie beyond what a chain from zero reaches; rounds before it are never sealed."""
     batches = Batches(2, 3, inner="secagg+", first=1_000_000)
-    conditions = terms(cohort=6, min_included=6)
+    conditions = terms(min_included=6)
     result = run_round(sealed_round(batches.charters, 1_000_007, conditions), batches.clients, batches.train)
-    assert check(batches, result, conditions) == set(batches.clients)
+    assert check(batches, result) == set(batches.clients)
 
 
 def test_a_round_that_could_not_be_is_refused_at_the_server():
     """Mixed or unknown inner protocols, too many users and a wrong min_included are the caller's error."""
     pairwise, plain = Batches(2, 3, inner="secagg"), Batches(1, 3, prefix="other")
-    with pytest.raises(UsageError, match="one scope and one inner protocol"):
+    with pytest.raises(UsageError, match="2 different ones"):
         sealed_round([*pairwise.charters, *plain.charters], 0, terms(min_included=6))
-    with pytest.raises(UsageError, match="rounds of 'lightsecagg' do not run"):
-        unsealed_round("lightsecagg", SCOPE, {}, 0, terms())
-    with pytest.raises(UsageError, match="more than the 5"):
-        sealed_round(pairwise.charters, 0, terms(cohort=5, min_included=6))
+    with pytest.raises(UsageError, match="open has no privacy but its seal"):
+        unsealed_round(rules(inner="open"), {}, 0, terms())
+    small = Batches(2, 3, inner="secagg", common={"quantiser": quantiser(cohort=5)})
+    with pytest.raises(UsageError, match="6 users are asked, more than the 5"):
+        sealed_round(small.charters, 0, terms(min_included=6))
     with pytest.raises(UsageError, match="two of the batches"):
         sealed_round([pairwise.charters[0]] * 2, 0, terms(min_included=6))
     for least in (5, 7):
         with pytest.raises(UsageError, match=f"min_included is {least}; give 6 .* to 6"):
             sealed_round(pairwise.charters, 0, terms(min_included=least))
     server = sealed_round(pairwise.charters, 0, terms(min_included=6))
-    with pytest.raises(UsageError, match="phase 0 of 5 is not over"):
+    with pytest.raises(UsageError, match="the round is not over"):
         server.finish()
 
 
-def test_a_user_who_abstains_is_included_with_zeros():
-    """Abstaining looks like any other answer in every phase, and adds nothing to the sum of values."""
+def test_an_update_that_is_not_finite_is_included_with_zeros():
+    """It looks like any other answer in every phase, and adds nothing to the sum of values."""
     batches = Batches(2, 3, inner="secagg")
-    conditions = terms(cohort=6, min_included=6)
-    silent = "user-1-2"
-    batches.updates[silent] = np.zeros(conditions.dimension, dtype=np.float32)
-    client = batches.clients[silent]
-    client.seal = lambda task, update, **_: (
-        client.abstain(task) if update is None else type(client).seal(client, task, update)
-    )
+    conditions = terms(min_included=6)
+    broken = {**batches.updates, "user-1-2": np.full(conditions.dimension, np.nan, dtype=np.float32)}
+    batches.updates["user-1-2"] = np.zeros(conditions.dimension, dtype=np.float32)
     result = run_round(
-        sealed_round(batches.charters, 0, conditions),
-        batches.clients,
-        lambda user, task: None if user == silent else batches.updates[user],
+        sealed_round(batches.charters, 0, conditions), batches.clients, lambda user, task: broken[user]
     )
-    assert check(batches, result, conditions) == set(batches.clients)
+    assert check(batches, result) == set(batches.clients)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_do_not_change_the_sum(threads):
     """Clients and server may use several threads; losses too."""
     loners = Loners(8)
-    conditions = terms(dimension=70_000, cohort=8, min_included=2)
+    conditions = terms(dimension=70_000, min_included=2)
     updates = {user: np.full(70_000, number / 10, dtype=np.float32) for number, user in enumerate(loners.clients)}
-    server = unsealed_round("secagg", SCOPE, loners.identities, 0, conditions, threads=threads)
+    server = unsealed_round(loners.rules, loners.identities, 0, conditions, threads=threads)
     result = run_round(
         server,
         loners.clients,
         lambda user, task: updates[user],
-        loses=lambda user, phase, way: user == "user-3" and phase == 2,
+        loses=lambda user, phase, way: user == "user-3" and phase == UPLOAD,
     )
     expected = sum(update for user, update in updates.items() if user != "user-3")
     assert result.sum.values == pytest.approx(expected, abs=1e-4)

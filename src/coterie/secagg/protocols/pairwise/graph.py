@@ -143,34 +143,41 @@ class Graph:
     def _sorted(self) -> dict[int, tuple[int, ...]]:
         return {}
 
-    @cached_property
-    def table(self) -> IntArray:
-        """The holders of every user, a row for each: for whoever looks at all of them at once."""
+    def count_holders(self, present: IntArray) -> IntArray:
+        """Return for every user how many of its holders, itself among them, are present."""
+        marks = np.zeros(self.users, dtype=np.int64)
+        marks[present] = 1
         if self.is_complete:
-            return np.broadcast_to(np.arange(self.users), (self.users, self.users))
+            return np.full(self.users, marks.sum())
         half = self.neighbourhood.degree // 2
-        around = np.arange(self.users)[:, np.newaxis] + np.arange(-half, half + 1)
-        rows = np.empty((self.users, 2 * half + 1), dtype=np.int64)
-        rows[self._order] = self._order[around % self.users]
-        rows.sort(axis=1)
-        return rows
+        around = np.concatenate(
+            ([0], np.cumsum(marks[np.take(self._order, np.arange(-half, self.users + half), mode="wrap")]))
+        )
+        counts = np.empty_like(marks)
+        counts[self._order] = around[2 * half + 1 :] - around[: self.users]
+        return counts
 
     def components(self, users: IntArray, groups: IntArray) -> IntArray:
         """Return the component of each of some users, as a number, if those of one group are one node.
 
-        Two of them hang together if they are neighbours. `groups` has a number for each user's group.
+        Two of them hang together if they are neighbours: along the circle, as long as no k/2 in a row are missing.
+        `groups` has a number for each user's group.
         """
-        if self.is_complete:
-            return np.zeros(len(users), dtype=np.int64)
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
-        names, nodes = np.unique(groups, return_inverse=True)
-        node_of = np.full(self.users, -1)
-        node_of[users] = nodes
-        near = node_of[self.table[users]]
-        rows, columns = np.broadcast_to(nodes[:, np.newaxis], near.shape)[near >= 0], near[near >= 0]
-        size = len(names)
-        edges = coo_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(size, size))
-        parts: IntArray = connected_components(edges, directed=False)[1][nodes]
-        return parts
+        if self.is_complete or len(users) == 0:
+            return np.zeros(len(users), dtype=np.int64)
+        along = np.argsort(self._place[users])
+        places = self._place[users][along]
+        gaps = np.diff(places, append=places[0] + self.users) > self.neighbourhood.degree // 2
+        arcs = np.empty(len(users), dtype=np.int64)
+        arcs[along] = np.concatenate(([0], np.cumsum(gaps[:-1])))
+        if not gaps[-1]:  # the circle closes: the last arc goes on into the first
+            arcs[arcs == arcs.max()] = 0
+        _, nodes = np.unique(groups, return_inverse=True)
+        size = len(users)
+        edges = coo_array((np.ones(size), (arcs, size + nodes)), shape=(2 * size, 2 * size))
+        _, parts = connected_components(edges, directed=False)
+        _, numbers = np.unique(parts[arcs], return_inverse=True)
+        return numbers

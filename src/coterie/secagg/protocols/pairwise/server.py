@@ -257,6 +257,7 @@ class PairwiseRound:
         self._end_phase()
         self._demand_responders(len(self._signatures), "agreed")
         places = self._roster.position
+        self._demand_holders([places[user] for user in self._signatures])
         chosen = sorted(self._signatures, key=places.__getitem__)[: self._roster.threshold]
         signers = tuple(places[user] for user in chosen)
         agreed = (self._signatures[user] for user in chosen)
@@ -282,6 +283,13 @@ class PairwiseRound:
             raise TooFewUsers(
                 f"{users} of {len(self._roster.lines)} users {done}; {self._roster.threshold} are needed"
             )
+
+    def _demand_holders(self, places: list[int]) -> None:
+        """End a round that cannot be opened before any share is sent: nothing is learned then."""
+        graph, needed = self._roster.graph, self._roster.graph.neighbourhood.threshold
+        fewest = int(graph.count_holders(np.array(places))[list(self._sharers)].min())
+        if fewest < needed:
+            raise TooFewUsers(f"{fewest} holders of a user's secret are left; {needed} are needed to open it")
 
     def _users(self, places: Iterable[int]) -> list[str]:
         return [self._roster.lines[place].user for place in places]
