@@ -83,7 +83,7 @@ def test_export_writes_the_log_that_the_ledger_gives(path, tmp_path, form):
         f"6 learned sets of 5 rounds are in {out}.",
         "Assumed, for want of a report: round 4.",
     ]
-    log = read_log(out)
+    log = read_log(out).log
     found = {
         round_: [[log.names[user] for user in users] for users in sets] for round_, sets in log.by_round() if sets
     }

@@ -3,7 +3,6 @@
 import os
 import unicodedata
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +28,11 @@ def read_evidence(place: str | os.PathLike[str], rounds: int | None = None) -> t
         raise UsageError(f"{path} is not a run's folder: it has no {FILE}; give a log, or a ledger")
     if is_url(place) or path.is_dir() or _is_ledger(path):
         return _from_ledger(place, rounds)
-    digest = sha256(path.read_bytes()).hexdigest()
-    log = read_log(path, rounds=rounds)
-    return with_names(log, Source(os.fspath(place), digest, warnings=tuple(_like_names(log.names or ()))))
+    read = read_log(place, rounds=rounds)
+    told = read.understanding
+    notes = () if told.exact else tuple(told.sentences())
+    warnings = (*told.warnings, *_like_names(read.log.names or ()))
+    return with_names(read.log, Source(read.name, read.sha256, notes=notes, warnings=warnings))
 
 
 def with_names(log: ParticipationLog, source: Source | None = None) -> tuple[Evidence, int]:
@@ -58,6 +59,8 @@ def _like_names(names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _is_ledger(path: Path) -> bool:
+    if str(path) == "-":  # standard input
+        return False
     with reading(path), path.open("rb") as file:
         return file.read(len(_SQLITE)) == _SQLITE
 
