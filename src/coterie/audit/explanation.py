@@ -27,8 +27,8 @@ def explanations(verdict: "Verdict") -> Iterator[tuple[str, str]]:
         yield f"With {counted(count, 'colluder')}", f"{text}, and at least the one whom they expose. {levels}"
     if verdict.question.named_colluders:
         telling = counted(len(verdict.question.named_colluders), "user tells", "users tell")
-        told = f"{telling} the server what they sent. It subtracts that from every sum"
-        yield "Named colluders", f"{told}: all numbers here are about the others."
+        text = f"{telling} the server what they sent. It subtracts that from every sum"
+        yield "Named colluders", f"{text}: all numbers here are about the others."
 
 
 def _strong(verdict: "Verdict") -> str:

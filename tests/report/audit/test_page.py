@@ -217,7 +217,7 @@ def test_a_plain_run_promises_nothing(cases):
     verdict = cases["plain"]
     html = page_of(verdict)
     rows = rows_of(html, "Isolated users, in the order in which they became so.")
-    assert len(rows) == len(verdict.classes.seen)
+    assert len(rows) == len(verdict.classes.participants)
     assert all(row[2] == "one sum is this user's update" for row in rows)
     assert "nobody's update" not in text_of(html)
     assert "Encrypt the aggregation" in html
