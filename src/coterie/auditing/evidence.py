@@ -68,36 +68,31 @@ def _is_ledger(path: Path) -> bool:
 def _from_ledger(place: str | os.PathLike[str], rounds: int | None) -> tuple[Evidence, int]:
     """Read a ledger once: its sums, the rounds of which they are not known, its plan, and whether it is sealed."""
     with Ledger.open(place, read_only=True) as ledger:
-        builder = LogBuilder(ledger.users, ledger.names)
-        plain: list[int] = []
-        unknown: dict[int, IntArray] = {}
-        plan_since, sealed = 0, False
-        for each in ledger.stream():
-            builder.append(*each.learned, *each.assumed)
-            if each.unknown and each.cohort is not None:
-                unknown[each.number] = each.cohort.users
-            if each.protocol == "plain":
-                plain.append(each.number)
-            if each.cohort is not None:
-                sealed = each.sealed
-            if each.plan < ledger.plan_number:
-                plan_since = each.number + 1
-        log = builder.build()
-        if rounds is not None and rounds != log.rounds:
-            raise UsageError(f"{rounds} rounds were given, but {ledger.place} has {log.rounds}; leave them out")
-        plan = ledger.plan
-        evidence = Evidence(
-            log,
-            plain=tuple(plain),
-            unknown=unknown,
-            assumed=ledger.assumed_rounds,
-            plan=plan,
-            plan_numbers=None if plan is None else plan_numbers(log, plan),
-            plan_since=plan_since,
-            sealed=sealed,
-            source=Source(ledger.place, ledger.head.hash.hex(), "head"),
-        )
-        return evidence, log.users
+        address, snapshot = ledger.place, ledger.snapshot()
+    builder = LogBuilder(snapshot.users, snapshot.names)
+    plan_since, sealed = 0, False
+    for each in snapshot.rounds:
+        builder.append(*(each.learned if each.unknown else each.exposure))
+        if each.cohort is not None:
+            sealed = each.sealed
+        if each.plan < snapshot.plan_number:
+            plan_since = each.number + 1
+    log, plan = builder.build(), snapshot.plan
+    if rounds is not None and rounds != log.rounds:
+        raise UsageError(f"{rounds} rounds were given, but {address} has {log.rounds}; leave them out")
+    evidence = Evidence(
+        log,
+        plain=snapshot.plain_rounds,
+        unknown={each.number: each.alone for each in snapshot.rounds if each.unknown},
+        assumed=snapshot.assumed_rounds,
+        plan=plan,
+        plan_numbers=None if plan is None else plan_numbers(log, plan),
+        plan_since=plan_since,
+        sealed=sealed,
+        overrides=tuple(sorted(user for each in snapshot.overrides for user in each.users.tolist())),
+        source=Source(address, snapshot.head.hash.hex(), "head"),
+    )
+    return evidence, log.users
 
 
 def plan_numbers(log: ParticipationLog, plan: BatchPlan) -> IntArray:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from coterie.errors import UsageError
-from coterie.experiment.data import load_user_data
+from coterie.experiment.data import data_digest, load_user_data
 from coterie.experiment.spec import Spec
 from coterie.experiment.world import World, drawn_dropout, partition_rng
 from coterie.selection import BatchSelector, Selector, selector_named
@@ -30,6 +30,8 @@ class Parts:
     model: nn.Module
     trainer: Trainer
     selector: Selector
+    data_digest: str
+    """The SHA-256 of all users' data."""
 
     @property
     def plan(self) -> BatchPlan | None:
@@ -72,13 +74,14 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
         raise UsageError(
             f"{workers} workers have no effect on a GPU; leave them out, or set training.device to cpu"
         )
+    digest = data_digest(user_data)
     user_data = user_data.to(device)
     model = make_model(spec.training.model, user_data.classes, spec.seed, user_data.images.shape[1:])
     _check_fit(spec, model, user_data)
     trainer = make_trainer(
         model, user_data, spec.training, cohort=spec.selection.per_round, seed=spec.seed, workers=workers
     )
-    return Parts(spec, world, user_data, model, trainer, selector)
+    return Parts(spec, world, user_data, model, trainer, selector, digest)
 
 
 def _user_data(spec: Spec, progress: Progress) -> UserData:

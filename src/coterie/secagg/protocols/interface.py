@@ -51,6 +51,16 @@ class RoundResult:
         return Sum(values, sum(part.sum.weight for part in self.learned))
 
 
+@dataclass(frozen=True)
+class Exposure:
+    """All that the server could open from the bytes that it has received so far, whether or not it did (§8)."""
+
+    learned: tuple[tuple[str, ...], ...]
+    """Sets of users whose sum is, or could be, known."""
+    unknown: tuple[str, ...] = ()
+    """Users of an unsealed round about whom any sum may be known."""
+
+
 class ServerRound(Protocol):
     """The server's side of one round, without I/O.
 
@@ -85,6 +95,10 @@ class ServerRound(Protocol):
 
     def finish(self) -> RoundResult:
         """Return what the round gave; TooFewUsers if that is less than the terms ask for."""
+        ...
+
+    def exposure(self) -> Exposure:
+        """Return all that the server could open so far; messages that come late add to it, also after the end."""
         ...
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.secagg.batch.charter import Charter
 from coterie.secagg.crypto.ring import EXTRA_WORDS, Ring, Words, dequantise
-from coterie.secagg.protocols.interface import LearnedSum, Outgoing, RoundResult
+from coterie.secagg.protocols.interface import Exposure, LearnedSum, Outgoing, RoundResult
 from coterie.secagg.wire.messages import Data, SealedVector, decode_from_client, encode
 from coterie.secagg.wire.states import SERVER_COLLECTING, SERVER_COLLECTING_ENDS, Collecting, following
 from coterie.secagg.wire.terms import Terms, round_call
@@ -36,6 +36,7 @@ class OpenRound:
             terms.quantisation(ring)  # refuses terms whose sum could wrap around, before anyone is called
         self._states = dict.fromkeys(self._batch_of, Collecting.ASKED)
         self._sums: dict[bytes, Words] = {}
+        self._received: set[str] = set()
 
     def start(self) -> Outgoing:
         """Return the first messages: the same bytes for all members of a batch."""
@@ -51,7 +52,6 @@ class OpenRound:
             raise PeerError(f"a message came from {user!r}, who was not asked in this round")
         size = 4 * (self.terms.dimension + EXTRA_WORDS)
         message, tail = decode_from_client(data, largest=size + LARGEST_HEAD)
-        state = following(SERVER_COLLECTING, self._states[user], message, user)
         if not isinstance(message, SealedVector):
             raise PeerError(f"{type(message).__name__} came from {user}, not a sealed vector")
         charter = self._batch_of[user]
@@ -67,6 +67,8 @@ class OpenRound:
         ring = self._ring[charter.digest]
         if ring.modulus < 2**32 and words.max() >= ring.modulus:
             raise PeerError(f"{user} sent a word that is not below {ring.modulus}")
+        self._received.add(user)
+        state = following(SERVER_COLLECTING, self._states[user], message, user)
         if charter.digest in self._sums:
             ring.add_into(self._sums[charter.digest], words)
         else:
@@ -82,6 +84,11 @@ class OpenRound:
         """End the only phase: vectors that come later are refused."""
         self._states = {user: SERVER_COLLECTING_ENDS.get(state, state) for user, state in self._states.items()}
         return {}
+
+    def exposure(self) -> Exposure:
+        """Return the batches of which all vectors came, in time or not, with right check words or wrong ones."""
+        batches = (tuple(member.user for member in charter.members) for charter in self.charters)
+        return Exposure(tuple(users for users in batches if self._received.issuperset(users)))
 
     def finish(self) -> RoundResult:
         """End the round with what has come; TooFewUsers if too few users are in complete batches."""

@@ -8,7 +8,7 @@ from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.secagg.crypto.keys import verify_signature
 from coterie.secagg.crypto.ring import EXTRA_WORDS, RING_32, Words, dequantise
 from coterie.secagg.crypto.shamir import LIMBS, SHARE_BYTES
-from coterie.secagg.protocols.interface import LearnedSum, Outgoing, RoundResult
+from coterie.secagg.protocols.interface import Exposure, LearnedSum, Outgoing, RoundResult
 from coterie.secagg.protocols.pairwise.grouping import Group, Grouping
 from coterie.secagg.protocols.pairwise.pairs import BOX_BYTES
 from coterie.secagg.protocols.pairwise.recovery import Shares, unmask
@@ -58,6 +58,7 @@ class PairwiseRound:
         self._signatures: dict[str, bytes] = {}
         self._opened: dict[str, Words] = {}
         self._phase = 0
+        self._agreed = False
 
     # --- what whoever drives the round calls
 
@@ -105,7 +106,17 @@ class PairwiseRound:
             found = LearnedSum(users, dequantise(total, self._quantisation, len(users)))
         except PeerError as error:
             raise TooFewUsers(f"round {self.round} gave no sum: {error}") from None
+        self._agreed = True
         return RoundResult(self.round, (found,), self._grouping.lost(self._absent))
+
+    def exposure(self) -> Exposure:
+        """Return the included once shares may have been sent; unsealed, what did not end as agreed is unknown."""
+        included: tuple[tuple[str, ...], ...] = ()
+        if self._phase >= PHASES - 1:
+            included = (tuple(self._roster.lines[place].user for place in self._included),)
+        if self._setting.kind == "sealed" or self._agreed:
+            return Exposure(included)
+        return Exposure((), tuple(self._uploads))
 
     # --- what comes
 
