@@ -14,7 +14,7 @@ from coterie.values import BatchPlan, LogBuilder
 def head(aggregation, privacy, users, sealed, seed):
     """The head of a record, as `coterie run` writes it."""
     return {
-        "format": 1,
+        "format": 2,
         "spec": {
             "seed": seed,
             "data": {"source": "mnist-small", "users": users},
