@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 def explanations(verdict: "Verdict") -> Iterator[tuple[str, str]]:
     """Yield statements, each with a few words that name it."""
+    if verdict.judged.plain:
+        yield "Plain aggregation", _PLAIN
     yield "Who can do this", _WHO
     yield "The worst case", _WORST
     if not verdict.learned:
@@ -72,6 +74,10 @@ def _isolated(verdict: "Verdict") -> str:
     return "Nobody. That is proven with exact arithmetic, for every user."
 
 
+_PLAIN = (
+    "Updates reached the server as they were, and it added them up itself. In such a round every update is a sum "
+    "of its own, and whoever reads the server's memory or traffic has it: no combination is needed."
+)
 _WHO = (
     "The server, and whoever else gets hold of the rounds' sums and of the list of who took part. It takes linear "
     "algebra and no more: sums of different rounds overlap, and what they share cancels out."

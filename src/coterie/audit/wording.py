@@ -235,7 +235,8 @@ def _against_plan(verdict: "Verdict") -> Iterator[str]:
         rounds = len({breach.round for breach in broken})
         split = len({breach.batch for breach in broken if breach.batch is not None})
         if not broken:
-            yield "Every sum was of whole batches, as the plan says."
+            plain = "; in plain rounds that hides nothing" if verdict.judged.plain else ""
+            yield f"Batches took part whole or not at all, as the plan says{plain}."
         elif split:
             yield f"{counted(rounds, 'round')} left the plan and split {counted(split, 'batch', 'batches')}."
         else:
