@@ -168,6 +168,25 @@ def test_all_forms_of_a_log_say_the_same(tmp_path):
     assert records[0]["weak"]["high"] == rational.weak_level(rows)
 
 
+def test_what_was_understood_is_printed_and_can_be_said(tmp_path):
+    """Another platform's log is read, the reading is printed, and options say what a guess cannot."""
+    (tmp_path / "log.csv").write_text("server_round;cid;peer\n1;bob;x\n1;ann;y\n2;bob;x\n2;ann;x\n")
+    text = " ".join(coterie("audit", "log.csv", cwd=tmp_path).stdout.split())
+    assert "The log was read as CSV with semicolons" in text
+    assert "users from 'cid'" in text
+    options = ("--round-column", "server_round", "--user-column", "peer", "--delimiter", ";")
+    record = json.loads(coterie("audit", "log.csv", *options, "--json", cwd=tmp_path).stdout)
+    assert (record["users"], record["strong"]["level"]) == (2, 1)
+    piped = subprocess.run(
+        [sys.executable, "-m", "coterie", "audit", "-", "--json"],
+        input=(tmp_path / "log.csv").read_bytes(),
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert json.loads(piped.stdout) == audited("log.csv", cwd=tmp_path)
+
+
 def test_hostile_names_do_no_harm(tmp_path):
     """Markup, escapes and formulas in names are shown as they are, with nothing that a terminal obeys."""
     names = ["[red]x[/red]", "\x1b[31mred", "=1+1", "<script>", "line\nbreak", "\u202eevil", "🦊"]
@@ -243,6 +262,7 @@ BAD = [
     (["log.csv", "--plan", "plan.json"], "no user of the log is in the plan"),
     (["wide.csv"], "line 3: the column 'bob' has '2'; write 0 or 1"),
     (["columns.csv"], "no column is known to hold the user"),
+    (["log.csv", "--round-column", "when"], "there is no column 'when'"),
     (["."], "is not a run's folder: it has no ledger.sqlite"),
     ([], "say which log"),
 ]

@@ -18,30 +18,40 @@ from coterie.values import BatchPlan, IntArray, LogBuilder, ParticipationLog
 _SQLITE = b"SQLite format 3\0"  # how every file of SQLite's begins
 
 
-def read_evidence(place: str | os.PathLike[str], rounds: int | None = None) -> tuple[Evidence, int]:
+def read_evidence(
+    place: str | os.PathLike[str],
+    *,
+    rounds: int | None = None,
+    round_column: str | None = None,
+    user_column: str | None = None,
+    delimiter: str | None = None,
+) -> tuple[Evidence, int]:
     """Return what the server learned, as the place tells it, and the number of all users.
 
-    Users without a name get their number as one; of these, only those who took part are in the log.
+    Users without a name get their number as one; of these, only those who took part are in the log. `rounds` is
+    the number of all rounds, and the other options say what `read_log` guesses wrongly.
     """
     path = Path(place)
     if not is_url(place) and path.is_dir() and not (path / FILE).exists():
         raise UsageError(f"{path} is not a run's folder: it has no {FILE}; give a log, or a ledger")
     if is_url(place) or path.is_dir() or _is_ledger(path):
+        if (round_column, user_column, delimiter) != (None, None, None):
+            raise UsageError(f"{path} is a ledger, which has no columns; leave the options for columns out")
         return _from_ledger(place, rounds)
-    read = read_log(place, rounds=rounds)
-    told = read.understanding
-    notes = () if told.exact else tuple(told.sentences())
-    warnings = (*told.warnings, *_like_names(read.log.names or ()))
-    return with_names(read.log, Source(read.name, read.sha256, notes=notes, warnings=warnings))
+    file = read_log(place, rounds=rounds, round_column=round_column, user_column=user_column, delimiter=delimiter)
+    understanding = file.understanding
+    notes = () if understanding.exact else tuple(understanding.sentences())
+    warnings = (*understanding.warnings, *_like_names(file.log.names or ()))
+    return with_names(file.log, Source(file.name, file.sha256, notes=notes, warnings=warnings))
 
 
 def with_names(log: ParticipationLog, source: Source | None = None) -> tuple[Evidence, int]:
     """Give users without a name their number as one; of these only those who took part stay in the log."""
     if log.names is not None:
         return Evidence(log, source=source), log.users
-    seen, members = np.unique(log.members, return_inverse=True)
-    names = tuple(map(str, seen.tolist()))
-    named = ParticipationLog(len(seen), log.rounds, log.set_rounds, log.starts, members, names, log.first)
+    participants, members = np.unique(log.members, return_inverse=True)
+    names = tuple(map(str, participants.tolist()))
+    named = ParticipationLog(len(participants), log.rounds, log.set_rounds, log.starts, members, names, log.first)
     return Evidence(named, source=source), log.users
 
 
