@@ -168,11 +168,11 @@ def test_numbers_that_are_not_finite_end_the_run_in_one_line(data, called, tmp_p
     begin = "coterie: training gave numbers that are not finite in round"
     code, lines = called(file, "--out", out)
     assert code == 2
-    assert lines[-1].startswith(f"{begin} 0 for 6 of 6 users (user-")
+    assert lines[-1].startswith(f"{begin} 0 for all 6 users (user-")
     assert lines[-2] == f"Stopped after 0 of {ROUNDS} rounds; begin a new run with another spec"
     code, lines = called("--resume", out)  # the abandoned round was a step: the next one follows
     assert code == 2
-    assert lines[-1].startswith(f"{begin} 1 for ")
+    assert lines[-1].startswith(f"{begin} 1 for all ")
     assert verify(out).sound
     with Ledger.open(out, read_only=True) as ledger:
         assert [each.state for each in ledger.rounds()] == [State.ABANDONED, State.ABANDONED]

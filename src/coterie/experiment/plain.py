@@ -9,7 +9,7 @@ from coterie.coordinator import EndedRounds, RoundOutcome
 from coterie.errors import TooFewUsers
 from coterie.experiment.parts import Parts
 from coterie.ledger import State
-from coterie.values import BatchPlan, Cohort, IntArray
+from coterie.values import BatchPlan, Cohort, FloatArray, IntArray
 
 
 @dataclass
@@ -38,17 +38,27 @@ class PlainAggregation:
         users, broken = self._left(cohort)
         if len(users) == 0:
             raise TooFewUsers("no user of the cohort was left, or no whole batch")
-        mean = self.parts.trainer.mean(self.parameters, users, self.step)
-        self.losses.update(zip(users.tolist(), mean.losses.tolist(), strict=True))
+        mean, losses = self._mean(users)
+        self.losses.update(zip(users.tolist(), losses.tolist(), strict=True))
         return RoundOutcome(
             round=round_,
             state=State.COMMITTED,
             cohort=cohort,
             alone=users,
             included=users,
-            mean=mean.vector.cpu().numpy().astype(np.float64),
+            mean=mean,
             lost=broken,
         )
+
+    def _mean(self, users: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return the mean update, rounded as words are if the spec wants that, and the users' losses."""
+        parts = self.parts
+        if parts.rounding is None:
+            mean = parts.trainer.mean(self.parameters, users, self.step)
+            return mean.vector.cpu().numpy().astype(np.float64), mean.losses
+        updates = parts.trainer.updates(self.parameters, users, self.step)
+        seed = parts.world.sum_rounding_seed(self.step)
+        return parts.rounding.mean(updates.vectors, updates.weights, seed), updates.losses
 
     def _left(self, cohort: Cohort) -> tuple[IntArray, dict[int, str]]:
         """Return the users whose updates arrive and count, and the batches that were lost."""

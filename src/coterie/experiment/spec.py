@@ -74,6 +74,8 @@ class Aggregation:
     """How: secagg+, secagg or open, with the users' cryptography; or plain, in the open and as fast as can be."""
     sealed: bool = True
     """Whether batches are sealed; only secagg and secagg+ run unsealed, for comparison."""
+    word_bits: Literal[0, 16, 32] = 0
+    """Bits of the words that updates become: 16 or 32; 0 lets a protocol choose, and plain round nothing."""
     clip: float = 0.5
     """Values of an update beyond this are cut off before they are quantised."""
     weight_cap: int = 1
