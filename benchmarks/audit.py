@@ -60,7 +60,7 @@ def _from_parquet(path: Path) -> dict[str, object]:
             users = np.sort(rng.choice(MANY_USERS, MANY_PER_ROUND, replace=False)).astype(np.int32)
             writer.write_table(pa.table({"round": np.full(MANY_PER_ROUND, round_), "user": users}, schema=schema))
     start = time.perf_counter()
-    log = read_log(path, users=MANY_USERS)
+    log = read_log(path, users=MANY_USERS).log
     middle = time.perf_counter()
     level = strong_level(log)
     end = time.perf_counter()

@@ -17,7 +17,11 @@ from coterie.secagg.wire import states
 PICTURES = Path(__file__).parent / "pictures"
 WIDTH, BOX, HEIGHT, STEP, TOP = 760, 130, 52, 90, 28
 LEFT, RIGHT = (WIDTH - BOX) / 2, (WIDTH + BOX) / 2
-INK, SOFT, PAPER = "#1b3a4b", "#5c7c8a", "#eef4f6"
+INK, SOFT, PAPER = "var(--ink, #1b3a4b)", "var(--soft, #5c7c8a)", "var(--paper, #eef4f6)"
+DARK = (
+    "<style>@media (prefers-color-scheme: dark) "
+    "{ svg { --ink: #dbe7ec; --soft: #8fb0bf; --paper: #1d2b32 } }</style>"
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ def drawn(machine: type[Enum], ways: list[Arrow]) -> str:
     tip = 'id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
+        DARK,
         f'<marker {tip}><path d="M0 0 8 4 0 8z" fill="{SOFT}"/></marker>',
     ]
     leaving: Counter[tuple[Enum, int]] = Counter()

@@ -40,7 +40,7 @@ def test_the_verdict_is_what_the_parts_say(log):
     for users in verdict.classes.smallest:
         assert len(users) == verdict.strong
         assert len({columns[user] for user in users}) == 1
-    for user, size in zip(verdict.classes.seen, verdict.classes.sizes, strict=True):
+    for user, size in zip(verdict.classes.participants, verdict.classes.sizes, strict=True):
         assert size == columns.count(columns[user])
     if verdict.classes.falls:
         assert verdict.classes.falls[-1][1] == verdict.strong

@@ -11,9 +11,8 @@ import rich.console
 from coterie.audit.record import record
 from coterie.cli.audit_summary import print_verdict
 from coterie.report.audit.page import audit_page
-from support.audits import verdicts
+from support.audits import KINDS, verdicts
 
-CASES = verdicts()
 REASSURING = ("nobody's update was given away", "is met:", "as high as required", "hide in groups")
 
 
@@ -37,10 +36,15 @@ def page_of(verdict):
     return html, squeezed(unescape(re.sub(r"<[^>]+>", " ", html[html.index("<main") : html.index("</main>")])))
 
 
-@pytest.mark.parametrize("name", CASES)
+def test_every_kind_is_compared():
+    """The kinds are those that there are verdicts of."""
+    assert set(verdicts()) == set(KINDS)
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_console_page_and_json_say_the_same(name, monkeypatch):
     """Headline, tone, sentences, key numbers, forecast and assumptions are one text, shown everywhere."""
-    verdict = CASES[name]
+    verdict = verdicts()[name]
     words, written = verdict.words, record(verdict)
     terminal = squeezed(console_of(verdict, monkeypatch))
     html, page = page_of(verdict)
@@ -62,20 +66,20 @@ def test_console_page_and_json_say_the_same(name, monkeypatch):
     json.dumps(written)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", KINDS)
 def test_every_sentence_is_one(name):
     """Sentences begin with a capital or a number, end with a full stop, and count without a slip."""
-    words = CASES[name].words
+    words = verdicts()[name].words
     for sentence in (words.headline, *words.sentences, *words.forecast, *words.assumptions):
         assert re.match(r"[A-Z0-9'`]", sentence), sentence
         assert sentence.endswith("."), sentence
         assert not re.search(r"\b1 (users|rounds|colluders|sums|batches)\b", sentence), sentence
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", KINDS)
 def test_nothing_reassures_where_a_user_may_be_alone(name):
     """Where the level is 1 no text, anywhere, says that users hide, and the tone warns."""
-    verdict = CASES[name]
+    verdict = verdicts()[name]
     if verdict.strong > 1:
         return
     text = " ".join((verdict.words.headline, *verdict.words.sentences, *verdict.words.forecast))
@@ -110,29 +114,29 @@ def test_nothing_reassures_where_a_user_may_be_alone(name):
 )
 def test_the_headline_is_the_verdict(name, headline):
     """What a reader in a hurry takes along."""
-    assert CASES[name].words.headline == headline
+    assert verdicts()[name].words.headline == headline
 
 
 def test_plain_and_unknown_rounds_in_every_number():
     """A plain run has both levels 1 and everyone isolated; with unknown rounds nothing is proven."""
-    plain = CASES["plain"]
-    took_part = len(plain.classes.seen)
+    plain = verdicts()["plain"]
+    took_part = len(plain.classes.participants)
     assert [figure.value for figure in plain.words.figures] == ["1", "1", f"{took_part} of 60"]
     assert any("aggregation was plain" in sentence for sentence in plain.words.sentences)
-    unknown = CASES["unknown"]
+    unknown = verdicts()["unknown"]
     assert [figure.value for figure in unknown.words.figures] == ["1", "1..6", "0 to 60"]
     assert "Before round 11 the strong level was 6, for certain." in unknown.words.sentences
-    alone = CASES["unknown alone"]
+    alone = verdicts()["unknown alone"]
     assert alone.met
     assert alone.words.tone == "warning"
-    assert any("leave a batch by an override" in text for text in CASES["overridden"].words.sentences)
-    assert any("sealed round was cut off" in text for text in CASES["assumed"].words.assumptions)
+    assert any("leave a batch by an override" in text for text in verdicts()["overridden"].words.sentences)
+    assert any("sealed round was cut off" in text for text in verdicts()["assumed"].words.assumptions)
 
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_the_console_reads_well_where_it_is_narrow(width, monkeypatch):
     """No line but digests and long proofs is wider than the terminal, and the verdict comes first."""
-    text = console_of(CASES["exposed"], monkeypatch, width)
+    text = console_of(verdicts()["exposed"], monkeypatch, width)
     lines = text.splitlines()
     assert lines[0].startswith("The required level of 4 is not met")
     assert all(len(line) <= width or line.startswith("sha256 ") for line in lines)

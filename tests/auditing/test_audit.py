@@ -52,6 +52,8 @@ def test_a_ledger_and_its_folder_give_one_verdict(tmp_path):
     assert record(by_folder) == record(by_file)
     assert by_folder.source.digest_of == "head"
     assert by_folder.log.names == tuple(NAMES)
+    with pytest.raises(UsageError, match="is a ledger, which has no columns"):
+        coterie.audit(tmp_path, user_column="user")
 
 
 def test_columns_are_arrays_of_one_length():

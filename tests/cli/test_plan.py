@@ -132,8 +132,8 @@ BASE = ["plan", "--users", 120, "--per-round", 12, "--dropout", "0.3"]
         (["plan", "--per-round", 2, "--availability", "header.csv"], "holds no rows"),
         (["plan", "--per-round", 2, "--availability", "truncated.csv"], "truncated.csv"),
         (["plan", "--per-round", 2, "--users", 2, "--availability", "three.csv"], "3"),
-        (["plan", "--per-round", 2, "--availability", "columns.csv"], "when"),
-        (["plan", "--per-round", 2, "--availability", "far.csv"], "no row for round 1"),
+        (["plan", "--per-round", 2, "--availability", "columns.csv"], "no column is known to hold the round"),
+        (["plan", "--per-round", 2, "--availability", "far.csv"], "from round 0 to round 99999999"),
         (["plan", "--per-round", 2, "--availability", "three.csv", "--out", "three.csv"], "both name three.csv"),
         ([*BASE, "--out", "x.svg", "--plot", "x.svg"], "both name x.svg"),
         ([*BASE, "--seed", -1], "--seed is -1"),
@@ -149,7 +149,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, message, tmp_pat
     (tmp_path / "truncated.csv").write_text("round,user\n0,ann\n0,bob\n1")
     (tmp_path / "three.csv").write_text("round,user\n0,ann\n0,bob\n1,cas\n")
     (tmp_path / "far.csv").write_text("round,user\n0,ann\n99999999,bob\n")
-    (tmp_path / "columns.csv").write_text("when,user\n0,ann\n")
+    (tmp_path / "columns.csv").write_text("when,user\nnoon,ann\n")
     run = coterie(*arguments, cwd=tmp_path)
     assert run.returncode == 2, run.stdout + run.stderr
     assert message in run.stderr

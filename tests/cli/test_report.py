@@ -106,7 +106,7 @@ def test_runs_are_compared_on_one_page(series, called, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["report", "nowhere"], "nowhere is not the folder of a run: it has no record.jsonl; check the path"),
+        (["report", "nowhere"], "nowhere is not the folder of a run: it has no ledger.sqlite; check the path"),
         (["report", "{run}", "--out", "page.html"], "--out page.html is for a page that compares runs"),
         (["report", "{run}", "{run}"], "is given twice; name every run once"),
         (["report", "{all}", "--out", "page.pdf"], "page.pdf is not a .html file"),

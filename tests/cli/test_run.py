@@ -13,13 +13,21 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from coterie.cli import main
 from coterie.experiment.events import SCALARS
-from coterie.experiment.folder import RunFolder
 from coterie.experiment.record import read_record
 from coterie.ledger import Ledger, State
 from coterie.ledger.verify import verify
 from support.browser import visit
 from support.cli.command import coterie
-from support.experiment.tiny import OUTCOMES, PRIVACY, ROUNDS, data, new_folder, tiny_spec, write_spec
+from support.experiment.tiny import (
+    OUTCOMES,
+    PRIVACY,
+    ROUNDS,
+    data,
+    new_folder,
+    newest_parameters,
+    tiny_spec,
+    write_spec,
+)
 
 __all__ = ["data", "new_folder"]  # fixtures
 
@@ -55,11 +63,6 @@ def called(monkeypatch, capsys):
         return end.value.code, capsys.readouterr().err.splitlines()
 
     return call
-
-
-def newest(out):
-    """The newest model of a run, by the parameters' names."""
-    return RunFolder(out).latest().parameters
 
 
 def same(one, other):
@@ -102,7 +105,7 @@ def test_the_folder_holds_everything_that_was_promised(ended):
     out, run = ended
     assert {path.name for path in out.iterdir()} - {"ledger.sqlite-lease"} == {
         "record.jsonl", "checkpoints", "ledger.sqlite", "devices", "figures", "report.html", "summary.json",
-        "aggregates", "tensorboard",
+        "aggregates", "tensorboard", "run.lock",
     }  # fmt: skip
     assert json.loads((out / "summary.json").read_text()) == json.loads(run.stdout)
     assert {path.name for path in (out / "checkpoints").iterdir()} == {"000000.npz", f"{ROUNDS:06d}.npz"}
@@ -147,13 +150,13 @@ def test_ctrl_c_tells_how_to_go_on_and_resuming_ends_at_the_same_model(ended, sp
     assert last == "coterie: interrupted"
     code, _ = called("--resume", out, "--tensorboard")
     assert code == 0
-    assert same(newest(out), newest(ended[0]))
+    assert same(newest_parameters(out), newest_parameters(ended[0]))
     assert [row.step for row in read_record(record).rows] == list(range(1, ROUNDS + 1))
     assert json.loads((out / "summary.json").read_text())["strong"] == PRIVACY
     check_events(out)
     code, _ = called("--resume", out)  # a run that has ended is only told again
     assert code == 0
-    assert same(newest(out), newest(ended[0]))
+    assert same(newest_parameters(out), newest_parameters(ended[0]))
 
 
 @pytest.mark.parametrize("protocol", ["plain", "open"])
@@ -165,11 +168,11 @@ def test_numbers_that_are_not_finite_end_the_run_in_one_line(data, called, tmp_p
     begin = "coterie: training gave numbers that are not finite in round"
     code, lines = called(file, "--out", out)
     assert code == 2
-    assert lines[-1].startswith(f"{begin} 0 for 6 of 6 users (user-")
+    assert lines[-1].startswith(f"{begin} 0 for all 6 users (user-")
     assert lines[-2] == f"Stopped after 0 of {ROUNDS} rounds; begin a new run with another spec"
     code, lines = called("--resume", out)  # the abandoned round was a step: the next one follows
     assert code == 2
-    assert lines[-1].startswith(f"{begin} 1 for ")
+    assert lines[-1].startswith(f"{begin} 1 for all ")
     assert verify(out).sound
     with Ledger.open(out, read_only=True) as ledger:
         assert [each.state for each in ledger.rounds()] == [State.ABANDONED, State.ABANDONED]

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie import BatchPlan, UsageError
-from coterie.ledger import Behind, Busy, Ledger, State
-from coterie.ledger.summary import summarise
+from coterie.ledger import Behind, Busy, Damaged, Ledger, State
 from coterie.ledger.verify import verify
 from support.ledgers import (
     LEARNED,
@@ -61,7 +60,8 @@ def test_the_log_holds_what_was_learned_or_must_be_assumed(location):
             round_: [list(users) for users in sets] for round_, sets in LEARNED.items()
         }
         assert (log.rounds, log.first, log.names) == (5, 0, tuple(NAMES))
-        assert (ledger.assumed_rounds, ledger.unknown_rounds) == ((4,), ())
+        snapshot = ledger.snapshot()
+        assert (snapshot.assumed_rounds, snapshot.unknown_rounds, snapshot.plain_rounds) == ((4,), (), ())
 
 
 def test_counts_and_steps_are_the_committed_and_the_closed_rounds(location):
@@ -90,28 +90,88 @@ def test_rounds_tell_the_whole_story(location):
         first.terms == "51d2361f4faea3bc8f9facdbc7d99abb555596a2e51f7b25fd3b41c93587e616"
     )  # printf terms | sha256sum
     assert (first.lost, first.metrics) == ({1: "no answer"}, {"loss": 0.5, "accuracy": 0.75})
-    assert first.checkpoints == {"model.pt": "ab" * 32}
+    assert first.files == {"model.pt": "ab" * 32}
     assert first.closed - first.opened == 1000
     assert (skipped.cohort, skipped.reason) == (None, "too few batches are whole")
     assert second.lost == {1: "user 5 left"}
     assert (abandoned.reason, len(abandoned.learned)) == ("the model diverged", 1)
-    assert (unfinished.learned, len(unfinished.assumed), unfinished.unknown) == ((), 2, False)
+    assert (len(unfinished.learned), unfinished.assumed, unfinished.unknown) == (2, True, False)
 
 
-def test_an_unfinished_round_without_a_seal_is_unknown(location):
-    """Nothing sound can be assumed about it: the log has no set for it, and its number is told."""
+def test_of_an_unfinished_round_without_a_seal_everybody_counts_as_alone(location):
+    """Any sum of it may be known: each user that was asked is a learned set, from the opening on."""
     with Ledger.create(location) as ledger:
         ledger.enrol(NAMES)
         with ledger.claim() as left:
             assert left is None
-            ledger.open_round(cohort_of_users([1, 2]), sealed=False, protocol="plain")
-            assert ledger.unknown_rounds == (0,)
+            ledger.open_round(cohort_of_users([1, 2]), sealed=False, protocol="secagg")
+            assert ledger.snapshot().unknown_rounds == (0,)
         with ledger.claim() as left:
             assert left == 0
-            assert ledger.open_round(cohort_of_users([1, 2]), sealed=False, protocol="plain") == 1
+            assert ledger.open_round(cohort_of_users([1, 2]), sealed=False, protocol="secagg") == 1
             ledger.commit_round(1, [[1, 2]])
-        assert (ledger.unknown_rounds, ledger.assumed_rounds) == ((0,), ())
-        assert [len(sets) for _, sets in ledger.log().by_round()] == [0, 1]
+        snapshot = ledger.snapshot()
+        assert (snapshot.unknown_rounds, snapshot.assumed_rounds) == ((0,), ())
+        sets = [[users.tolist() for users in sets] for _, sets in snapshot.log.by_round()]
+        assert sets == [[[1], [2]], [[1, 2]]]
+
+
+def test_what_came_late_is_added_to_its_round(location):
+    """A set that late messages completed is a further row of that round, also while another round is open."""
+    with federation(location) as ledger:
+        before = ledger.counts.tolist()
+        with ledger.claim():
+            ledger.open_round(cohort_of(PLAN, [2]), sealed=True, protocol="open")
+            ledger.expose(0, [range(3, 6)])
+            ledger.commit_round(5, [range(6, 9)])
+        ledger.expose(2, [], alone=[5])
+        first, _, second, *_ = ledger.rounds()
+        assert (first.late, [users.tolist() for users in first.exposure][-1]) == (1, [3, 4, 5])
+        assert (second.late, second.alone.tolist(), second.unknown) == (0, [5], True)
+        assert ledger.counts.tolist() == [n + (6 <= user < 9) for user, n in enumerate(before)]
+        with Ledger.open(location, read_only=True) as again:
+            assert again.log() == ledger.log()
+
+
+def test_a_retired_batch_is_asked_no_more(location):
+    """The ledger keeps the reason, refuses a cohort with the batch, and tells who was retired."""
+    with federation(location) as ledger:
+        ledger.retire([1], "lost in 10 rounds in a row")
+        assert ledger.retired.tolist() == [False, True, False, False]
+        with ledger.claim(), pytest.raises(UsageError, match="asks a batch that was retired"):
+            ledger.open_round(cohort_of(PLAN, [0, 1]), sealed=True, protocol="open")
+        (change,) = ledger.snapshot().retired
+        assert (change.since, change.users.tolist(), change.reason) == (5, [3, 4, 5], "lost in 10 rounds in a row")
+
+
+def test_an_override_and_what_it_costs_are_told(location):
+    """The plan that splits is taken after the override; the partition is the common refinement of both plans."""
+    halves = BatchPlan.from_batches(12, 3, [[0, 1, 3, 4, 5], [2, 6, 7, 8], range(9, 12)])
+    with federation(location) as ledger:
+        with pytest.raises(UsageError, match="or have all its owners override it"):
+            ledger.publish_plan(halves)
+        ledger.override([0, 1, 2], "a study ended")
+        ledger.publish_plan(halves)
+        assert ledger.snapshot().partition.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+        with ledger.claim():
+            number = ledger.open_round(cohort_of(halves, [0]), sealed=True, protocol="open")
+            ledger.commit_round(number, [[0, 1, 3, 4, 5]])
+        snapshot = ledger.snapshot()
+        assert [each.users.tolist() for each in snapshot.overrides] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+        parts = [np.flatnonzero(snapshot.partition == part).tolist() for part in range(5)]
+        assert sorted(parts) == [[0, 1], [2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+
+
+def test_files_are_bound_once(location):
+    """What a ledger belongs to is fixed; it comes back after opening."""
+    with federation(location) as ledger:
+        ledger.bind({"spec": "ab" * 32})
+        with pytest.raises(UsageError, match="'spec' is bound already"):
+            ledger.bind({"spec": "cd" * 32})
+        with pytest.raises(Damaged, match="'files' cannot be"):
+            ledger.bind({"data": "not a digest"})
+        with Ledger.open(location, read_only=True) as again:
+            assert again.files == again.snapshot().files == {"spec": "ab" * 32}
 
 
 def test_one_coordinator_at_a_time(location):
@@ -258,24 +318,23 @@ def test_users_that_cannot_be_enrolled(location, names, keys, message):
 def test_a_summary_counts_what_happened(location):
     """How rounds ended, how often each batch was asked, learned and lost, and what was retired."""
     with federation(location) as ledger:
-        summary = summarise(ledger, last=2)
-        assert {state.value: count for state, count in summary.rounds.items()} == {
+        summary = ledger.snapshot()
+        assert {state.value: count for state, count in summary.states.items()} == {
             "open": 0,
             "committed": 2,
             "abandoned": 1,
             "unfinished": 1,
             "skipped": 1,
         }
-        assert [each.number for each in summary.last] == [3, 4]
         assert summary.asked.tolist() == [2, 2, 3, 2]
-        assert summary.learned.tolist() == [1, 0, 1, 1]
+        assert summary.included.tolist() == [1, 0, 1, 1]
         assert summary.lost.tolist() == [0, 2, 0, 0]
         ledger.enrol(["x"])
         ledger.publish_plan(BatchPlan.from_batches(12, 3, [range(6), range(9, 12)]))
-        summary = summarise(ledger, last=None)
+        summary = ledger.snapshot()
         assert [(each.since, each.users.tolist()) for each in summary.retired] == [(5, [6, 7, 8])]
-        assert (summary.waiting, summary.asked.tolist(), len(summary.last)) == (1, [2, 2], 5)
-        assert summary.last[0].metrics == {"loss": 0.5, "accuracy": 0.75}
+        assert (summary.waiting, summary.asked.tolist(), len(summary.rounds)) == (1, [2, 2], 5)
+        assert summary.rounds[0].metrics == {"loss": 0.5, "accuracy": 0.75}
 
 
 # Random stories.
@@ -338,7 +397,8 @@ class _Story:
         if finished:
             self.rounds.append([sorted(each) for each in learned])
         else:
-            self.rounds.append([sorted(plan.batch(b).tolist()) for b in sorted(asked)] if sealed else [])
+            worst = [sorted(plan.batch(b).tolist()) for b in sorted(asked)] if sealed else None
+            self.rounds.append(worst if sealed else [[user] for user in cohort.users.tolist()])
 
 
 _fresh = itertools.count()

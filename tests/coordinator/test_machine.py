@@ -11,12 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from coordinator.conftest import MEMORY
 from coterie.audit import strong_level
-from coterie.coordinator import Gathered
 from coterie.coordinator.simulated import Fate
 from coterie.errors import UsageError
 from coterie.ledger import Ledger, State
 from coterie.selection import consecutive, join, leave, merge
-from support.coordinator.aggregations import Scripted, check_sound
+from support.coordinator.aggregations import Scripted, check_sound, outcome_of
 from support.coordinator.federation import INNER, Federation
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -98,13 +97,13 @@ class Life(RuleBasedStateMachine):
     def run_round(self, seed, share):
         """Learned are whole batches that were asked, and the mean is theirs."""
         outcome = self.ask(seed, self.federation.reach(chance_of_loss(seed, share)))
-        if outcome is None or outcome.kind != "committed":
+        if outcome is None or outcome.state != "committed":
             return
-        plan, lost = self.ledger.plan, outcome.gathered.lost.keys()
+        plan, lost = self.ledger.plan, outcome.lost.keys()
         complete = np.array([batch for batch in outcome.cohort.batches.tolist() if batch not in lost])
         users = plan.users_of(complete)
         learned = [users] if self.federation.inner != "open" else [np.sort(plan.batch(b)) for b in complete]
-        assert [each.tolist() for each in outcome.gathered.learned] == [each.tolist() for each in learned]
+        assert [each.tolist() for each in outcome.learned] == [each.tolist() for each in learned]
         assert np.abs(outcome.mean - self.federation.mean(users)).max() < 1e-6
 
     @rule(seed=SEEDS, share=SHARES, answers=st.integers(0, 12))
@@ -171,14 +170,14 @@ class Life(RuleBasedStateMachine):
     def nobody_is_singled_out(self):
         """No linear combination of all that was, or may have been, learned covers fewer than T users."""
         assert strong_level(self.ledger.log()) >= self.privacy
-        assert self.ledger.unknown_rounds == ()
+        assert self.ledger.snapshot().unknown_rounds == ()
 
     @invariant()
     def the_ledger_is_sound(self):
         """What is on the disk reads back whole, and its rounds and counts add up."""
         rounds = check_sound(Path(self.folder.name))
         died = [each.number for each in rounds if each.state in (State.UNFINISHED, State.OPEN)]
-        assert list(self.ledger.assumed_rounds) == died
+        assert list(self.ledger.snapshot().assumed_rounds) == died
 
 
 Life.TestCase.settings = settings(max_examples=12, stateful_step_count=25)
@@ -189,9 +188,9 @@ def test_without_a_seal_the_same_life_singles_users_out(tmp_path):
     """The same losses under survivors' sums, as plain secure aggregation gives them, bring the level below T."""
     chance = np.random.default_rng(1)
 
-    def survivors(_, cohort):
+    def survivors(round_, cohort):
         left = cohort.users[chance.random(len(cohort.users)) >= 0.15]
-        return Gathered((left,), left.mean(keepdims=True)) if len(left) else Gathered((), None)
+        return outcome_of(round_, cohort, [left], left.mean(keepdims=True))
 
     with Ledger.create(tmp_path) as ledger:
         federation = Federation(ledger, consecutive(12, 3))

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.coordinator import Coordinator, Gathered
+from coterie.coordinator import Coordinator
 from coterie.errors import TooFewUsers, UsageError
 from coterie.ledger import Busy, Ledger, State
 from coterie.selection import BatchSelector, RandomSelector, consecutive, join, leave
-from support.coordinator.aggregations import Scripted, check_sound, everybody, raising
+from support.coordinator.aggregations import Scripted, check_sound, everybody, outcome_of, raising
 
 USERS = 12
 EVERYONE = np.ones(USERS, dtype=bool)
@@ -43,36 +43,40 @@ def last(ledger):
 
 
 def test_a_cohort_is_on_record_before_it_is_asked(place, ledger):
-    """While users are asked, any reader of the ledger finds the round open with its cohort, nothing learned."""
+    """While users are asked, any reader of the ledger finds the round open, and its cohort as the worst."""
     seen = []
 
     def act(round_, cohort):
         with Ledger.open(place, read_only=True) as other:
-            seen.append((other.open_round_record, other.counts.sum(), other.log().completed, round_, cohort))
+            seen.append(
+                (other.open_round_record, other.counts.sum(), len(list(other.log().sets())), round_, cohort)
+            )
         return everybody(round_, cohort)
 
     coordinator(ledger).run_round(EVERYONE, Scripted(act, name="sum", sealed=False))
-    [(record, counted, completed, round_, cohort)] = seen
+    [(record, counted, sets, round_, cohort)] = seen
     assert (record.number, record.state, record.protocol, record.sealed) == (round_, State.OPEN, "sum", False)
     assert record.cohort == cohort
-    assert (counted, completed) == (0, 0)
+    assert (counted, sets) == (0, len(cohort))
 
 
 def test_what_was_learned_is_on_record_before_it_is_returned(place, ledger):
     """A result is in the caller's hands only after every other process can read its learned sets."""
 
-    def act(_, cohort):
+    def act(round_, cohort):
         first, *others = cohort.batches.tolist()
         users = np.concatenate([ledger.plan.batch(batch) for batch in others])
-        return Gathered((np.sort(users),), np.array([users.mean()]), {first: "2 of 2 users did not answer"})
+        return outcome_of(
+            round_, cohort, [np.sort(users)], np.array([users.mean()]), lost={first: "2 of 2 users did not answer"}
+        )
 
     outcome = coordinator(ledger).run_round(EVERYONE, Scripted(act))
     with Ledger.open(place, read_only=True) as other:
         record = last(other)
-    assert (outcome.kind, outcome.round, outcome.included) == ("committed", 0, 4)
+    assert (outcome.state, outcome.round, len(outcome.included)) == ("committed", 0, 4)
     assert outcome.mean == [record.learned[0].mean()]
     assert record.state is State.COMMITTED
-    assert [users.tolist() for users in record.learned] == [outcome.gathered.learned[0].tolist()]
+    assert [users.tolist() for users in record.learned] == [outcome.learned[0].tolist()]
     assert record.lost == {int(outcome.cohort.batches[0]): "2 of 2 users did not answer"}
 
 
@@ -80,11 +84,12 @@ def test_a_result_can_be_kept_before_it_is_committed(place, ledger):
     """`keep` has the result while the round is still open; if it fails, the round counts as one that died."""
     runner, kept = coordinator(ledger), []
 
-    def keep(round_, gathered):
+    def keep(outcome):
         with Ledger.open(place, read_only=True) as other:
-            kept.append((round_, other.open_round_record.number, gathered.mean.tolist()))
-        if round_ == 1:
+            kept.append((outcome.round, other.open_round_record.number, outcome.mean.tolist()))
+        if outcome.round == 1:
             raise OSError("the disk is full")
+        return {"result": "ab" * 32}
 
     outcome = runner.run_round(EVERYONE, Scripted(everybody), keep)
     assert kept == [(0, 0, outcome.mean.tolist())]
@@ -100,7 +105,7 @@ def test_a_result_can_be_kept_before_it_is_committed(place, ledger):
 def test_too_few_users_abandon_the_round(place, ledger):
     """A round that nobody could finish is over, with the reason, without a result and without anybody counted."""
     outcome = coordinator(ledger).run_round(EVERYONE, Scripted(raising(TooFewUsers("3 of 6 are left"))))
-    assert (outcome.kind, outcome.reason, outcome.mean, outcome.included) == (
+    assert (outcome.state, outcome.reason, outcome.mean, len(outcome.included)) == (
         "abandoned",
         "3 of 6 are left",
         None,
@@ -116,11 +121,12 @@ def test_too_few_users_abandon_the_round(place, ledger):
 def test_sums_without_a_mean_are_learned_all_the_same(ledger):
     """What an abandoned round had learned stays in the log that is judged, though it serves nobody."""
 
-    def act(_, cohort):
-        return Gathered((ledger.plan.batch(int(cohort.batches[0])),), None, reason="too few are left")
+    def act(round_, cohort):
+        batch = ledger.plan.batch(int(cohort.batches[0]))
+        return outcome_of(round_, cohort, [batch], None, reason="too few are left")
 
     outcome = coordinator(ledger).run_round(EVERYONE, Scripted(act))
-    assert (outcome.kind, outcome.reason, outcome.included) == ("abandoned", "too few are left", 0)
+    assert (outcome.state, outcome.reason, len(outcome.included)) == ("abandoned", "too few are left", 0)
     [(round_, users)] = ledger.log().sets()
     assert (round_, users.tolist()) == (0, ledger.plan.batch(int(outcome.cohort.batches[0])).tolist())
     assert ledger.counts.sum() == 0
@@ -166,9 +172,9 @@ def test_a_learned_set_that_nobody_asked_for_is_not_committed(place, ledger):
     """A claim about users outside the cohort is refused, and the round counts as one that died."""
     runner = coordinator(ledger)
 
-    def act(_, cohort):
+    def act(round_, cohort):
         stranger = np.setdiff1d(np.arange(USERS), cohort.users)
-        return Gathered((stranger,), np.zeros(1))
+        return outcome_of(round_, cohort, [stranger], np.zeros(1))
 
     with pytest.raises(UsageError, match="was not asked in round 0"):
         runner.run_round(EVERYONE, Scripted(act))
@@ -180,7 +186,7 @@ def test_a_round_without_a_cohort_is_skipped(place, ledger):
     """Too few whole batches: nobody is asked, and the round has its number and its reason."""
     one_each = np.arange(USERS) % 2 == 0
     outcome = coordinator(ledger).run_round(one_each, Scripted(raising(AssertionError("nobody may be asked"))))
-    assert (outcome.round, outcome.kind, outcome.cohort, outcome.mean) == (0, "skipped", None, None)
+    assert (outcome.round, outcome.state, outcome.cohort, outcome.mean) == (0, "skipped", None, None)
     assert "do not fill a cohort" in outcome.reason
     assert (last(ledger).state, last(ledger).reason) == (State.SKIPPED, outcome.reason)
     assert ledger.steps == 1
@@ -239,7 +245,7 @@ def test_one_coordinator_at_a_time_is_in_a_round(place, ledger):
                 second.run_round(EVERYONE, Scripted(everybody))
             return everybody(round_, cohort)
 
-        assert first.run_round(EVERYONE, Scripted(act)).kind == "committed"
+        assert first.run_round(EVERYONE, Scripted(act)).state == "committed"
         assert second.run_round(EVERYONE, Scripted(everybody)).round == 1
     assert [each.state for each in check_sound(place)] == [State.COMMITTED] * 2
 
@@ -277,7 +283,7 @@ def test_newcomers_without_a_plan_are_not_asked(ledger, able):
     ledger.enrol(["new-0", "new-1"])
     for _ in range(4):
         outcome = runner.run_round(np.ones(14, dtype=bool), Scripted(everybody, able=able))
-        assert outcome.kind == "committed"
+        assert outcome.state == "committed"
     assert ledger.counts[USERS:].tolist() == [0, 0]
 
 
@@ -288,7 +294,7 @@ def test_users_that_the_caller_has_not_heard_of_count_as_away(place, ledger):
         other.enrol(["new-0", "new-1"])
         other.publish_plan(join(other.plan, 2, names=["new-0", "new-1"]))
     outcome = runner.run_round(EVERYONE, Scripted(everybody))
-    assert (outcome.kind, ledger.plan.users, ledger.counts[USERS:].sum()) == ("committed", 14, 0)
+    assert (outcome.state, ledger.plan.users, ledger.counts[USERS:].sum()) == ("committed", 14, 0)
 
 
 def test_users_who_are_not_ready_are_not_asked(ledger):
@@ -306,16 +312,16 @@ def test_without_a_plan_everybody_enrolled_can_be_asked(tmp_path):
     with Ledger.create(tmp_path) as ledger:
         ledger.enrol(["a", "b", "c"])
         runner = Coordinator(ledger, lambda plan: RandomSelector(3 if ledger.users == 3 else 4), seed=1)
-        assert runner.run_round(np.ones(3, dtype=bool), Scripted(everybody)).included == 3
+        assert runner.run_round(np.ones(3, dtype=bool), Scripted(everybody)).included.tolist() == [0, 1, 2]
         ledger.enrol(["d"])
         again = Coordinator(ledger, lambda plan: RandomSelector(4), seed=1)
-        assert again.run_round(np.ones(4, dtype=bool), Scripted(everybody)).included == 4
+        assert again.run_round(np.ones(4, dtype=bool), Scripted(everybody)).included.tolist() == [0, 1, 2, 3]
     check_sound(tmp_path)
 
 
 @pytest.mark.parametrize("sealed", [True, False])
 def test_a_round_that_died_counts_as_the_worst_that_it_can_have_been(ledger, sealed):
-    """Sealed, each batch asked counts as learned by itself; otherwise the ledger says that it does not know."""
+    """Sealed, each batch asked counts as learned by itself; otherwise each user does, and it is told why."""
     runner = coordinator(ledger)
     with pytest.raises(Died):
         runner.run_round(EVERYONE, Scripted(raising(Died()), name="open", sealed=sealed))
@@ -326,8 +332,9 @@ def test_a_round_that_died_counts_as_the_worst_that_it_can_have_been(ledger, sea
     if sealed:
         alone = [(0, sorted(ledger.plan.batch(int(batch)).tolist())) for batch in died.cohort.batches]
         assert [(round_, users.tolist()) for round_, users in ledger.log().sets()] == alone + whole
-        assert (ledger.assumed_rounds, ledger.unknown_rounds) == ((0,), ())
+        assert (ledger.snapshot().assumed_rounds, ledger.snapshot().unknown_rounds) == ((0,), ())
     else:
-        assert [(round_, users.tolist()) for round_, users in ledger.log().sets()] == whole
-        assert (ledger.assumed_rounds, ledger.unknown_rounds) == ((), (0,))
+        alone = [(0, [user]) for user in died.cohort.users.tolist()]
+        assert [(round_, users.tolist()) for round_, users in ledger.log().sets()] == alone + whole
+        assert (ledger.snapshot().assumed_rounds, ledger.snapshot().unknown_rounds) == ((), (0,))
     assert ledger.counts.sum() == 6

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from support.experiment.tiny import OUTCOMES, PRIVACY, tiny_spec, write_spec
+from support.experiment.tiny import OUTCOMES, tiny_spec, write_spec
 
 BARE = """
 import json
@@ -31,6 +31,7 @@ from coterie.experiment.spec import Spec
 run = Run.start(Spec.read(Path(sys.argv[1])), Path(sys.argv[2]))
 for _ in run.steps():
     pass
+run.close()
 run = Run.resume(Path(sys.argv[2]))
 outcomes = [row.outcome for row in read_record(run.folder.record.path).rows]
 print(json.dumps({"outcomes": outcomes, "strong": run.summary()["strong"], "missing": sorted(MISSING)}))
@@ -50,5 +51,5 @@ def test_the_plain_path_runs_with_numpy_and_torch_alone(data, new_folder, tmp_pa
     assert run.returncode == 0, run.stderr
     told = json.loads(run.stdout)
     assert told["outcomes"] == OUTCOMES
-    assert told["strong"] == PRIVACY
+    assert told["strong"] == 1
     assert set(told["missing"]) >= OTHERS

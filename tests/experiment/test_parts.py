@@ -99,13 +99,13 @@ def test_a_model_of_ones_own_is_trained(new_folder, function):
     """A function with or without parameters makes the model; the seed decides its first parameters; it resumes."""
     spec = plain(training__model=f"my_own_models:{function}", training__rounds=2)
     folder = new_folder()
-    run = Run.start(spec, folder)
-    first = run.parameters
-    assert len(first) == 7850
-    next(run.steps())
-    again = Run.resume(folder)
-    assert torch.equal(again.parameters, run.parameters)
-    assert [row.outcome for row in again.steps()] == ["committed"]
+    with Run.start(spec, folder) as run:
+        first = run.parameters
+        assert len(first) == 7850
+        next(run.steps())
+    with Run.resume(folder) as again:
+        assert torch.equal(again.parameters, run.parameters)
+        assert [row.outcome for row in again.steps()] == ["committed"]
     assert torch.equal(prepare(spec).trainer.layout.join(dict(prepare(spec).model.named_parameters())), first)
 
 
@@ -143,8 +143,8 @@ def test_tables_are_learned_by_models_made_for_their_columns(tmp_path, new_folde
         rows = rng.integers(-9, 10, size=(60, 7))
         np.savez(tmp_path / f"{name}.npz", features=rows, labels=(rows[:, 0] + rows[:, 3] > 0).astype(np.int64))
     changes = {"data__users": 6, "training__model": model, "training__rounds": 8, "training__learning_rate": 0.05}
-    run = Run.start(plain(data__source=str(tmp_path), **changes), new_folder())
-    *_, last = run.steps()
+    with Run.start(plain(data__source=str(tmp_path), **changes), new_folder()) as run:
+        *_, last = run.steps()
     assert last.accuracy > 0.85
     with pytest.raises(UsageError, match=r"small-cnn cannot take examples of 7, .*mlp and logistic take any"):
         prepare(plain(data__source=str(tmp_path), data__users=6))

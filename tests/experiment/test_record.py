@@ -1,5 +1,6 @@
 """A record holds what was written, whatever a crash did to its last line."""
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -17,11 +18,14 @@ ROW = RoundRow(
 )  # fmt: skip
 
 
+HEAD = {"spec": {}, "seed": 1, "users": 9, "parameters": 3, "aggregation": "plain"}
+
+
 def written(folder, rows):
     """Write a record with so many rows."""
     file = RecordFile(folder / "record.jsonl")
     file.path.unlink(missing_ok=True)
-    file.start({"spec": {}, "seed": 1})
+    file.start(HEAD)
     for step in range(1, rows + 1):
         file.add(replace(ROW, step=step, round=step - 1))
     return file
@@ -43,16 +47,17 @@ def test_a_cut_off_last_line_is_left_out(rows, data, tmp_path_factory):
     last = whole.rindex(b"\n", 0, len(whole) - 1) + 1
     file.path.write_bytes(whole[: data.draw(st.integers(last, len(whole) - 2))])
     assert len(read_record(file.path).rows) == rows - 1
-    assert file.cut(rows).rows == read_record(file.path).rows
+    file.repair()
     file.add(replace(ROW, step=rows))
     assert len(read_record(file.path).rows) == rows
 
 
-def test_rounds_beyond_a_step_are_cut(tmp_path):
-    """`cut` keeps the rows up to a step."""
-    file = written(tmp_path, 4)
-    assert [row.step for row in file.cut(2).rows] == [1, 2]
-    assert [row.step for row in read_record(file.path).rows] == [1, 2]
+def test_a_digest_is_of_the_line_as_it_stands(tmp_path):
+    """The head's and the rows' digests are those of the file's lines, whoever computes them."""
+    file = written(tmp_path, 2)
+    lines = [hashlib.sha256(line).hexdigest() for line in file.path.read_bytes().splitlines()]
+    record = read_record(file.path)
+    assert [record.digest, *(row.digest for row in record.rows)] == lines
 
 
 @pytest.mark.parametrize(
@@ -63,6 +68,11 @@ def test_rounds_beyond_a_step_are_cut(tmp_path):
         (lambda lines: [lines[0], "nonsense", lines[2]], "line 2: not JSON"),
         (lambda lines: [lines[0], json.dumps({"step": 1}), lines[2]], "line 2: not a round's row"),
         (lambda lines: [lines[0], "5", lines[2]], "line 2: not a round's row"),
+        (lambda lines: [lines[0].replace('"spec": {}, ', ""), *lines[1:]], "line 1: spec is None"),
+        (lambda lines: [lines[0].replace('"seed": 1', '"seed": "1"'), *lines[1:]], "line 1: seed is '1'"),
+        (lambda lines: [lines[0], lines[1].replace('"strong": 4', '"strong": "4"')], "line 2: strong is '4'"),
+        (lambda lines: [lines[0], lines[1].replace('"loss": 2.0', '"loss": NaN')], "line 2: loss is nan"),
+        (lambda lines: [lines[0], "[" * 100_000], "line 2: not JSON"),
     ],
 )
 def test_a_file_that_is_no_record_is_refused(tmp_path, change, message):

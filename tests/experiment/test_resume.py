@@ -1,6 +1,7 @@
 """Resume equality: wherever a run is cut off, it ends at the same model, with every step in its record once."""
 
 import multiprocessing
+import os
 import random
 import shutil
 import sys
@@ -11,11 +12,13 @@ import pytest
 import torch
 
 from coterie import UsageError
+from coterie.experiment.binding import STEP_STATES
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.record import RecordFile, read_record
 from coterie.experiment.run import Run
 from coterie.ledger import Ledger, State
 from coterie.ledger.verify import verify
+from coterie.report.run.result import read_run
 from support.experiment.tiny import PRIVACY, PROTOCOLS, ROUNDS, finished, tiny_spec, told, write_spec
 
 
@@ -44,8 +47,11 @@ BOUNDARIES = [
     (RunFolder, "keep_aggregate", after),
     (RunFolder, "save", before),
     (RunFolder, "save", after),
+    (Ledger, "note", before),
+    (Ledger, "note", after),
+    (RecordFile, "add", before),
     (RecordFile, "add", after),
-    (Ledger, "checkpoint", after),
+    (RunFolder, "tidy", after),
 ]
 INSIDE = {("open_round", "after"), ("set_aside", "before"), ("set_aside", "after")}
 """The boundaries at which the round is open: it ends unfinished, and is tried again."""
@@ -72,22 +78,26 @@ def dying(monkeypatch, where, name, how, calls):
 
 
 def ended(run):
-    """Go to the end, or to the crash."""
-    try:
-        for _ in run.steps():
-            pass
-    except Crash:
-        return False
+    """Go to the end, or to the crash; a process that dies lets go of the folder."""
+    with run:
+        try:
+            for _ in run.steps():
+                pass
+        except Crash:
+            return False
     return True
 
 
 def check_same(folder, run, cut_off):
     """The folder's run is the uninterrupted one: its model's bits, its rows, its measures; its ledger is sound.
 
-    `cut_off` rounds died open. Sealed, they count as the worst that can have been, which is still T; of a plain
-    one nobody knows what was learned.
+    `cut_off` rounds died open. Sealed, they count as the worst that can have been, which is still T.
     """
-    again = Run.resume(folder)
+    with Run.resume(folder) as again:
+        check_same_run(folder, again, run, cut_off)
+
+
+def check_same_run(folder, again, run, cut_off):
     assert again.done
     assert torch.equal(again.parameters, run.parameters)
     assert told(again.rows) == told(run.rows)
@@ -98,7 +108,11 @@ def check_same(folder, run, cut_off):
     states = [each.state for each in again.ledger.rounds()]
     assert states.count(State.UNFINISHED) == cut_off
     assert again.rows[-1].strong == run.rows[-1].strong
-    assert again.level() == (None if run.spec.aggregation.protocol == "plain" and cut_off else PRIVACY)
+    level = 1 if run.spec.aggregation.protocol == "plain" else PRIVACY
+    assert again.summary()["strong"] == level
+    assert all(
+        {"model", "row"} <= each.files.keys() for each in again.ledger.rounds() if each.state in STEP_STATES
+    )
     assert not list(folder.glob("pending*"))
     assert not list(folder.rglob(".coterie-*"))
 
@@ -160,6 +174,14 @@ def wait_for_progress(process, record, size):
         time.sleep(0.002)
 
 
+def begun(folder):
+    """Whether a run can be resumed: its ledger is bound to its files."""
+    if not (folder / "ledger.sqlite").exists():
+        return False
+    with Ledger.open(folder, read_only=True) as ledger:
+        return bool(ledger.files)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_process_that_is_killed_again_and_again_ends_at_the_same_model(new_folder, whole, protocol, request):
     """`coterie run`, a real process, gets SIGKILL at random instants; --resume goes on, to the same end."""
@@ -170,7 +192,7 @@ def test_a_process_that_is_killed_again_and_again_ends_at_the_same_model(new_fol
     chance = random.Random(protocol)
     killed, kills = 0, request.config.getoption("--kills") // 2
     while True:
-        started = (folder / "record.jsonl").exists()
+        started = begun(folder)
         if not started:
             shutil.rmtree(folder, ignore_errors=True)
         arguments = ("--resume", str(folder)) if started else (str(file), "--out", str(folder))
@@ -193,41 +215,115 @@ def test_a_process_that_is_killed_again_and_again_ends_at_the_same_model(new_fol
     assert (folder / "report.html").exists()
 
 
-def test_a_folder_whose_files_do_not_fit_together_is_refused(data, new_folder, whole):
-    """A damaged checkpoint, none, or an older one: refused, and nothing is changed by that."""
+def test_a_folder_of_which_a_file_was_changed_is_refused(data, new_folder, whole):
+    """Resume and report name the file: the spec, a row, a checkpoint, one of another run, none, or the data."""
     folder = new_folder()
-    finished(tiny_spec(data, "plain"), folder)
-    newest = folder / "checkpoints" / f"{ROUNDS:06d}.npz"
-    sound = newest.read_bytes()
-    newest.write_bytes(sound[:-100])
-    with pytest.raises(UsageError, match=r"000004\.npz is damaged"):
+    finished(tiny_spec(data, "plain", keep_aggregates=True), folder).close()
+    newest, record = folder / "checkpoints" / f"{ROUNDS:06d}.npz", folder / "record.jsonl"
+    other = whole["open"].folder.path / "checkpoints" / newest.name
+    lines = record.read_text().splitlines(keepends=True)
+    changes = {
+        newest: [newest.read_bytes()[:-100], other.read_bytes()],
+        newest.with_name("000000.npz"): [newest.read_bytes()],
+        folder / "aggregates" / "000001.npz": [newest.read_bytes()],
+        record: [
+            "".join([lines[0].replace('"learning_rate": 0.1', '"learning_rate": 0.2'), *lines[1:]]).encode(),
+            "".join([lines[0].replace('"seed": 28', '"seed": 29'), *lines[1:]]).encode(),
+            "".join([*lines[:2], lines[2].replace('"accuracy": 0', '"accuracy": 1'), *lines[3:]]).encode(),
+            "".join([*lines, lines[-1]]).encode(),
+        ],
+    }
+    for path, contents in changes.items():
+        sound = path.read_bytes()
+        for content in contents:
+            assert content != sound
+            path.write_bytes(content)
+            for use in (Run.resume, read_run):
+                with pytest.raises(UsageError, match=f"{path.name}.* was changed since it was written"):
+                    use(folder)
+        path.write_bytes(sound)
+    newest.rename(folder / "aside")
+    with pytest.raises(UsageError, match=r"000004\.npz cannot be read: there is no such file"):
         Run.resume(folder)
-    newest.unlink()
-    with pytest.raises(UsageError, match="does not fit together: its ledger has 4 rounds"):
+    (folder / "aside").rename(newest)
+    record.rename(folder / "aside")
+    for use in (Run.resume, read_run):
+        with pytest.raises(UsageError, match=r"record\.jsonl was removed; put it back: the ledger has a run of 4"):
+            use(folder)
+    with pytest.raises(UsageError, match="holds another run"):
+        Run.start(tiny_spec(data, "plain"), folder)
+    (folder / "aside").rename(record)
+    with Run.resume(folder) as run:
+        assert torch.equal(run.parameters, whole["plain"].parameters)
+
+
+def test_data_that_were_changed_between_are_noticed(data, new_folder, tmp_path):
+    """A user's labels that differ by one stop a run that is taken up, and the data are named."""
+    copy = shutil.copytree(data, tmp_path / "data")
+    folder = new_folder()
+    Run.start(tiny_spec(copy, "plain"), folder).close()
+    with np.load(copy / "user-03.npz") as file:
+        arrays = dict(file)
+    arrays["labels"][0] = (arrays["labels"][0] + 1) % 10
+    np.savez(copy / "user-03.npz", **arrays)
+    with pytest.raises(UsageError, match="data are not those that the run in"):
         Run.resume(folder)
-    shutil.copy(newest.with_name("000000.npz"), newest.with_name("000003.npz"))
-    with pytest.raises(UsageError, match="does not fit together"):
+
+
+def test_a_ledger_put_back_to_an_older_copy_is_noticed(data, new_folder):
+    """The devices have sealed rounds that it does not know: the run stops and says so."""
+    folder = new_folder()
+    run = Run.start(tiny_spec(data, "open"), folder)
+    old = (folder / "ledger.sqlite").read_bytes()
+    next(run.steps())
+    run.close()
+    (folder / "ledger.sqlite").write_bytes(old)
+    (folder / "record.jsonl").write_text((folder / "record.jsonl").read_text().splitlines(keepends=True)[0])
+    with pytest.raises(UsageError, match="has sealed round 0, and the ledger knows only rounds below 0"):
         Run.resume(folder)
-    newest.write_bytes(sound)
-    assert torch.equal(Run.resume(folder).parameters, whole["plain"].parameters)
+
+
+def test_one_process_at_a_time_runs_in_a_folder(data, new_folder):
+    """A second one is told who is there, and disturbs nothing; reading goes on; death lets go of the folder."""
+    folder = new_folder()
+    with Run.start(tiny_spec(data, "plain"), folder) as run:
+        (folder / ".coterie-unfinished.tmp").touch()
+        with pytest.raises(UsageError, match=rf"in use by process {os.getpid()} on .*, since 20.*; wait for it"):
+            Run.resume(folder)
+        assert (folder / ".coterie-unfinished.tmp").exists()
+        assert read_run(folder).record.rows == ()
+        next(run.steps())
+    Run.resume(folder).close()
+    assert not (folder / ".coterie-unfinished.tmp").exists()
 
 
 def test_a_result_that_was_removed_is_missed(data, new_folder, monkeypatch):
-    """A committed round without its checkpoint needs what was set aside; if that is gone, the round is named."""
+    """A committed round without its checkpoint needs what was set aside, unchanged; if not, it is named."""
     folder = new_folder()
     run = Run.start(tiny_spec(data, "plain"), folder)
     with monkeypatch.context() as patched:
         dying(patched, Ledger, "commit_round", after, calls=1)
         assert not ended(run)
+    sound = (folder / "pending.npz").read_bytes()
+    (folder / "pending.npz").write_bytes(sound[:-1] + b"x")
+    with pytest.raises(UsageError, match=r"pending\.npz was changed"):
+        Run.resume(folder)
     (folder / "pending.npz").unlink()
     with pytest.raises(UsageError, match="lacks the result of round 0"):
         Run.resume(folder)
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path):
-    """Neither an empty folder nor one whose run never began can be resumed."""
-    with pytest.raises(UsageError, match=r"is not the folder of a run: it has no record\.jsonl"):
+def test_a_folder_without_a_run_is_refused(data, new_folder, tmp_path, monkeypatch):
+    """Neither an empty folder, nor one without a ledger, nor one whose run never began can be resumed."""
+    with pytest.raises(UsageError, match=r"is not the folder of a run: it has no ledger\.sqlite"):
         Run.resume(tmp_path)
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(UsageError, match="was stopped before its first round; start it anew"):
+    with pytest.raises(UsageError, match=r"has no ledger\.sqlite: it was removed, or the run never began"):
         Run.resume(tmp_path)
+    folder = new_folder()
+    with monkeypatch.context() as patched:
+        dying(patched, Ledger, "bind", before, calls=1)
+        with pytest.raises(Crash):
+            Run.start(tiny_spec(data, "plain"), folder)
+    with pytest.raises(UsageError, match="stopped before its first round; begin it anew in another folder"):
+        Run.resume(folder)

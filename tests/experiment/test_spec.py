@@ -48,6 +48,8 @@ def test_a_file_changes_only_what_it_says(tmp_path):
         ("[selection]\nspare = -1", "spare batches is -1"),
         ("[training]\nschedule = [[1]]", "training.schedule has 1 values; give 2"),
         ("[aggregation]\nprotocol = 'secagg++'", "give one of plain, open, secagg, secagg+"),
+        ("[aggregation]\nword_bits = 8", "aggregation.word_bits is 8; give one of 0, 16, 32"),
+        ("[aggregation]\nword_bits = false", "aggregation.word_bits is False; give one of 0, 16, 32"),
         ("[aggregation]\nclip = 0", "clip is 0.0"),
         ("[aggregation]\nprotocol = 'open'\nsealed = false", "open has no privacy but its seal"),
         ("[data]\nusers = 5", "K = 20 users per round is above N = 5"),

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from coterie import BatchPlan, LogBuilder, UsageError
 from coterie.audit import strong_level
 from coterie.ledger import events
-from coterie.ledger.bodies import decode
+from coterie.ledger.bodies import Lists, decode
 from coterie.ledger.history import History
-from coterie.ledger.packing import Lists
-from coterie.ledger.succession import FREE, check_successor
+from coterie.ledger.succession import FREE, Bonds, check_successor
 from support.ledgers import bodies
 
 NONE = Lists.of([])
-CREATED = events.Created(1, "x")
+CREATED = events.Created(2, "x")
+NOBODY = np.zeros(0, dtype=np.int64)
 ENROLLED = events.Enrolled(tuple("abcdef"), (None,) * 6)
 PLANNED = events.Planned(6, 2, Lists.of([np.array([0, 1]), np.array([2, 3]), np.array([4, 5])]))
 
@@ -34,8 +34,23 @@ def opened(round_, asked, plan=1, *, sealed=True):
     return events.Opened(round_, plan, sealed, "open", "", "me", np.array(asked, dtype=np.int64))
 
 
-def committed(round_, *places, whole=True):
-    return events.Committed(round_, whole, Lists.of([np.array(each) for each in places]), [], NONE, {})
+def closed(round_, *places, whole=True, reason="", alone=(), reasons=(), lost=NONE):
+    return events.Closed(
+        round=round_,
+        committed=not reason,
+        reason=reason,
+        whole=whole,
+        learned=Lists.of([np.array(each) for each in places]),
+        alone=np.array(alone, dtype=np.int64),
+        reasons=list(reasons),
+        lost=lost,
+        metrics={},
+        files={},
+    )
+
+
+def chartered(plan, *batches):
+    return events.Chartered(plan, np.array(batches, dtype=np.int64), [b""] * len(batches))
 
 
 @pytest.mark.parametrize(
@@ -52,35 +67,44 @@ def committed(round_, *places, whole=True):
         ([PLANNED, opened(0, [0])], opened(1, [0]), "round 0 is still open"),
         ([PLANNED, opened(0, [0])], events.Skipped(1, ""), "round 0 is still open"),
         ([PLANNED, opened(0, [0])], PLANNED, "round 0 is open; a plan changes between rounds"),
-        ([PLANNED, opened(0, [0])], committed(1), "round 1 cannot be committed: round 0 is open"),
-        ([PLANNED], committed(0), "round 0 cannot be committed: no round is open"),
-        ([PLANNED], events.Abandoned(0, "", True, NONE), "cannot be abandoned: no round is open"),
+        ([PLANNED, opened(0, [0])], closed(1), "round 1 cannot be closed: round 0 is open"),
+        ([PLANNED], closed(0), "round 0 cannot be closed: no round is open"),
+        ([PLANNED], closed(0, reason="x"), "cannot be closed: no round is open"),
         ([PLANNED], events.Unfinished(0, ""), "cannot be left unfinished: no round is open"),
-        ([PLANNED, opened(0, [0]), committed(0)], committed(0), "no round is open"),
-        ([PLANNED, opened(0, [0])], committed(0, [1]), "goes beyond the cohort"),
-        ([PLANNED, opened(0, [0])], committed(0, [0, 1], whole=False), "must be told as such"),
-        ([PLANNED, opened(0, [0])], committed(0, [2], whole=False), "goes beyond the cohort"),
+        ([PLANNED, opened(0, [0]), closed(0)], closed(0), "no round is open"),
+        ([PLANNED, opened(0, [0])], closed(0, [1]), "goes beyond the cohort"),
+        ([PLANNED, opened(0, [0])], closed(0, [0, 1], whole=False), "must be named as such"),
+        ([PLANNED, opened(0, [0])], closed(0, [2], whole=False), "goes beyond the cohort"),
         (
             [PLANNED, opened(0, [0])],
-            events.Committed(0, True, NONE, ["x"], NONE, {}),
+            closed(0, reasons=["x"]),
             "1 reasons are given for 0 losses",
         ),
         (
             [PLANNED, opened(0, [0])],
-            events.Committed(0, True, NONE, ["x"], Lists.of([np.array([1])]), {}),
+            closed(0, reasons=["x"], lost=Lists.of([np.array([1])])),
             "what was lost goes beyond",
         ),
         (
             [PLANNED, opened(0, [0])],
-            events.Committed(0, True, NONE, ["x", "y"], Lists.of([np.array([0])] * 2), {}),
+            closed(0, reasons=["x", "y"], lost=Lists.of([np.array([0])] * 2)),
             "lost for two reasons",
         ),
-        ([], events.Noted(0, {}), "round 0 is not known"),
-        ([events.Skipped(0, "")], events.Checkpointed(0, "", "ab" * 32), "needs a name"),
-        ([events.Skipped(0, "")], events.Checkpointed(0, "x", ""), "needs a name"),
-        ([PLANNED], events.Chartered(2, {0: b""}), "plan 1 is in force"),
-        ([PLANNED], events.Chartered(1, {}), "0 charters were given"),
-        ([PLANNED], events.Chartered(1, {3: b""}), "batch 3; the plan has 3"),
+        ([PLANNED, opened(0, [0])], closed(0, [0], alone=[2]), "a user alone goes beyond the cohort"),
+        ([], events.Noted(0, {}, {}), "round 0 is not known"),
+        ([], events.Exposed(0, NONE, np.array([1])), "round 0 is not known"),
+        ([PLANNED, opened(0, [0])], events.Exposed(0, NONE, np.array([1])), "round 0 is open"),
+        ([events.Skipped(0, "")], events.Exposed(0, NONE, NOBODY), "names nobody"),
+        ([events.Skipped(0, "")], events.Exposed(0, NONE, np.array([6])), "not enrolled"),
+        ([PLANNED], chartered(2, 0), "plan 1 is in force"),
+        ([PLANNED], chartered(1), "0 batches of plan 1"),
+        ([PLANNED], chartered(1, 3), "batch 3 cannot be chartered: the plan has 3 batches"),
+        ([PLANNED], events.Retired(2, np.array([0]), ""), "plan 1 is in force"),
+        ([PLANNED], events.Retired(1, np.array([3]), ""), "batch 3 cannot be retired"),
+        ([PLANNED], events.Overridden(1, np.array([3]), ""), "batch 3 cannot be overridden"),
+        ([PLANNED, events.Retired(1, np.array([0]), "")], opened(0, [0, 1]), "asks a batch that was retired"),
+        ([events.Bound({"a": "ab" * 32})], events.Bound({"a": "cd" * 32}), "'a' is bound already"),
+        ([], events.Bound({}), "no file is named"),
         ([], events.Planned(7, 2, PLANNED.batches), "for 7 users"),
         ([PLANNED], events.Planned(4, 2, Lists.of([np.array([0, 1])])), "at least the 6 of the plan before"),
         ([], events.Planned(6, 3, PLANNED.batches), "a batch has 2 users"),
@@ -99,13 +123,13 @@ def test_a_history_begins_with_its_creation_and_a_version_it_knows():
     """Nothing comes before the creation, and records of another version are not guessed at."""
     with pytest.raises(UsageError, match="begins with its creation"):
         History().apply(ENROLLED, 0)
-    with pytest.raises(UsageError, match="the records have the version 2"):
-        History().apply(events.Created(2, "x"), 0)
+    with pytest.raises(UsageError, match="the records have the version 1"):
+        History().apply(events.Created(1, "x"), 0)
 
 
 def test_learned_sets_that_overlap_count_once_per_round():
     """A user in two learned sets of one round took part once."""
-    history = history_of(opened(0, [0, 1, 2], plan=0, sealed=False), committed(0, [0, 1], [1, 2]))
+    history = history_of(opened(0, [0, 1, 2], plan=0, sealed=False), closed(0, [0, 1], [1, 2]))
     assert history.counts.tolist() == [1, 1, 1, 0, 0, 0]
 
 
@@ -149,12 +173,13 @@ def test_a_plan_may_follow_exactly_if_no_batch_that_took_part_is_split(old, new,
     everyone = set().union(*used)
     parts = [each & batch for each in news for batch in used] + [each - everyone for each in news]
     allowed = whole and all(len(part) >= later for part in parts if part)
+    bonds = Bonds(bound, gone=np.zeros(9, dtype=np.bool_))
     if allowed:
-        check_successor(plan, before, bound)
+        check_successor(plan, before, bonds)
         _check_level(used, plan, min(privacy, later))
     else:
         with pytest.raises(UsageError, match=r"splits batch|who never took part|takes over a batch"):
-            check_successor(plan, before, bound)
+            check_successor(plan, before, bonds)
 
 
 def _check_level(used, plan, least):
@@ -170,7 +195,7 @@ def _check_level(used, plan, least):
 
 def test_a_retired_batch_never_comes_back():
     """Not even whole: whoever left it left for good."""
-    history = history_of(PLANNED, opened(0, [0]), committed(0, [0]))
+    history = history_of(PLANNED, opened(0, [0]), closed(0, [0]))
     history.apply(events.Planned(6, 2, Lists.of([np.array([2, 3]), np.array([4, 5])])), 0)
     with pytest.raises(UsageError, match="brings user 0 back, whose batch was retired"):
         history.apply(PLANNED, 0)
@@ -179,4 +204,49 @@ def test_a_retired_batch_never_comes_back():
 def test_metrics_that_are_not_numbers_are_kept():
     """A loss that diverged is a fact like another."""
     history = history_of(events.Skipped(0, ""))
-    assert history.apply(events.Noted(0, {"loss": math.nan}), 0) is None
+    assert history.apply(events.Noted(0, {"loss": math.nan}, {}), 0) is None
+
+
+def test_a_batch_that_was_retired_stays_away_however_the_plan_changes():
+    """It may stay listed as it is; it is never asked, merged or brought back."""
+    history = history_of(PLANNED, opened(0, [0]), closed(0, [0]), events.Retired(1, np.array([0]), "why"))
+    assert history.retired.tolist() == [True, False, False]
+    history.apply(PLANNED, 0)
+    assert history.retired.tolist() == [True, False, False]
+    merged = events.Planned(6, 2, Lists.of([np.arange(4), np.array([4, 5])]))
+    with pytest.raises(UsageError, match="brings user 0 back, whose batch was retired"):
+        history.apply(merged, 0)
+
+
+def test_an_override_permits_a_plan_that_splits_its_batches_and_no_other():
+    """Batches whose owners all agreed may be split, in groups of T; the others stay whole, and charters go."""
+    story = (PLANNED, chartered(1, 0, 1, 2), opened(0, [0, 1, 2]), closed(0, [0, 1, 2]))
+    split = events.Planned(6, 2, Lists.of([np.array([0, 2]), np.array([1, 3]), np.array([4, 5])]))
+    with pytest.raises(UsageError, match="splits batch 0"):
+        history_of(*story, events.Overridden(1, np.array([1]), "")).apply(split, 0)
+    history = history_of(*story, events.Overridden(1, np.array([0, 1]), ""))
+    assert list(history.charters) == [2]
+    history.apply(split, 0)
+    third = events.Planned(6, 2, Lists.of([np.array([0, 2]), np.array([1, 4]), np.array([3, 5])]))
+    with pytest.raises(UsageError, match="splits batch 2"):
+        history.apply(third, 0)
+
+
+def test_losses_in_a_row_are_counted_where_others_came_through():
+    """A batch that answers begins anew; a round in which nobody came through is nobody's fault."""
+    lost = {"reasons": ["gone"], "lost": Lists.of([np.array([0])])}
+    everyone = {"reasons": ["gone"], "lost": Lists.of([np.arange(2)])}
+    history = history_of(PLANNED)
+    for round_, (more, failures) in enumerate(
+        [(lost, [1, 0, 0]), (everyone, [1, 0, 0]), (lost, [2, 0, 0]), ({}, [0, 0, 0])]
+    ):
+        history.apply(opened(round_, [0, 1]), 0)
+        history.apply(closed(round_, reason="x", **more), 0)
+        assert history.failures.tolist() == failures
+
+
+def test_what_was_open_to_the_server_and_lost_is_not_counted_as_included():
+    """A batch with wrong check words is learned, for the log, and takes no part, for fairness."""
+    lost = {"reasons": ["check"], "lost": Lists.of([np.array([1])])}
+    history = history_of(PLANNED, opened(0, [0, 1]), closed(0, [0], [1], **lost))
+    assert history.counts.tolist() == [1, 1, 0, 0, 0, 0]

@@ -14,12 +14,11 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 from coterie.errors import UsageError
 from coterie.ledger import Ledger
-from coterie.ledger.summary import summarise
 from coterie.ledger.verify import verify
 
 with Ledger.create(sys.argv[1]) as ledger:
     ledger.enrol(["ana"])
-    print(summarise(ledger, None).waiting, verify(sys.argv[1]).sound)
+    print(ledger.snapshot().waiting, verify(sys.argv[1]).sound)
 try:
     Ledger.open("postgresql://host/db")
 except UsageError as error:

@@ -11,7 +11,8 @@ from hypothesis.extra import numpy as stn
 from pyarrow import parquet as pq
 
 from coterie import LogBuilder, ParticipationLog, UsageError
-from coterie.logs import csv, read_availability, read_log, write_log
+from coterie.logs import csv, read_availability, write_log
+from support.logs import only_log
 
 FORMS = ("csv", "parquet")
 ODD = [
@@ -54,7 +55,7 @@ def test_numbered_users_come_back(tmp_path_factory, form, log, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv, "_PIECE", size)
         write_log(log, path)
-        assert read_log(path, users=log.users) == log
+        assert only_log(path, users=log.users) == log
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -69,7 +70,7 @@ def test_named_users_come_back(tmp_path_factory, form, log, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv, "_PIECE", size)
         write_log(log, path)
-        assert read_log(path) == log
+        assert only_log(path) == log
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -78,19 +79,19 @@ def test_rounds_without_a_result(tmp_path, form):
     log = ParticipationLog.from_dense([[0, 0], [1, 1], [0, 0], [1, 0], [0, 0], [0, 0]])
     path = tmp_path / f"log.{form}"
     write_log(log, path)
-    assert read_log(path, users=2) == log.window(1, 4)
-    assert read_log(path, users=2, rounds=5) == log.window(1, 6)
-    assert read_log(path, users=2, rounds=3) == log.window(1, 4)
+    assert only_log(path, users=2) == log.window(1, 4)
+    assert only_log(path, users=2, rounds=5) == log.window(1, 6)
+    assert only_log(path, users=2, rounds=3) == log.window(1, 4)
     with pytest.raises(UsageError, match="from round 1 to round 3: 3 rounds, more than the 2 given"):
-        read_log(path, users=2, rounds=2)
+        only_log(path, users=2, rounds=2)
     with pytest.raises(UsageError, match="at most 100000000"):
-        read_log(path, users=2, rounds=10**9)
+        only_log(path, users=2, rounds=10**9)
 
 
 def csv_log(tmp_path, content, **options):
     path = tmp_path / "log.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return read_log(path, **options)
+    return only_log(path, **options)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_several_sets_in_a_round(tmp_path):
     assert [(round_, users.tolist()) for round_, users in log.sets()] == [(2, [1]), (2, [0, 1]), (5, [0])]
     write_log(log, tmp_path / "again.csv")
     assert (tmp_path / "again.csv").read_text() == "round,set,user\n2,0,b\n2,1,a\n2,1,b\n5,0,a\n"
-    assert read_log(tmp_path / "again.csv") == log
+    assert only_log(tmp_path / "again.csv") == log
 
 
 @pytest.mark.parametrize(
@@ -149,49 +150,43 @@ def test_order_and_names_of_users(tmp_path, users, given, names):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is empty; its first line must be round,user"),
-        ("\n0,a\n", "line 1: the column 'round' is missing; the columns must be round,user"),
+        ("", "is empty; its first line should be round,user"),
         ("round,user\n", "holds no rows"),
         ("round,user\n\n\n", "holds no rows"),
-        ("0,a\n0,b\n", "line 1: unknown column '0'; the columns must be round,user"),
-        ("round;user\n0;a\n", "line 1: unknown column 'round;user'; the columns must be round,user"),
-        ("round,user,day\n0,a,1\n", "line 1: unknown column 'day'; the columns must be round,user, and set"),
         ("round,user,user\n0,a,b\n", "line 1: the column 'user' stands there twice"),
-        ("round,set\n0,1\n", "line 1: the column 'user' is missing"),
+        ("round,set\n0,1\n1,7\n", "line 1: no column is known to hold the user; the columns are 'round', 'set'"),
+        ("round,a,b\n0,x,y\n", "line 1: no column is known to hold the user; .* with --user-column"),
+        ("a,user,b\nq,x,y\n", "line 1: no column is known to hold the round; .* with --round-column"),
         ("round,user\n0,a\n1\n", "line 3: the header has 2 fields and this row 1; complete the row"),
-        ("round,user\n0,a\n\n1,b,c\n", "line 4: the header has 2 fields and this row 3"),
+        ("round,user\n0,a\n\n1,b,c\n", "line 4: the header has 2 fields and this row 3; .*--delimiter"),
         ("round,user\n0,\n", "line 2: a user has no name"),
         ('round,user\n0,"two\nlines"\n1,""\n', "line 4: a user has no name"),
         ('round,user\r\n0,"two\r\nlines"\r\n1,"a\rb"\r\n1,""\r\n', "line 6: a user has no name"),
-        ("round,user\n0,a\n1.0,b\n", "line 3: the round '1.0' is not an integer of 0 or more"),
-        ("round,user\n-1,a\n", "line 2: the round '-1' is not an integer of 0 or more"),
-        ("round,user\n1_000,a\n", "line 2: the round '1_000' is not"),
-        ("round,user\n 1,a\n", "line 2: the round ' 1' is not"),
+        (
+            "round,user\n0,a\nx,b\n",
+            "line 3: the round 'x' is not an integer of 0 or more; .*--round-column",
+        ),
+        ("round,user\n0,a\n1.5,b\n", "line 3: the round '1.5' is not an integer of 0 or more"),
+        ("round,user\n-1,a\n-1,b\n", "line 2: the round '-1' is not an integer of 0 or more"),
+        ("round,user\n1_000,a\n1_000,b\n", "line 2: the round '1_000' is not"),
         ("round,user\n٣,a\n", "line 2: the round '٣' is not"),
         ("round,user\n²,a\n", "line 2: the round '²' is not"),
-        ("round,user\n,a\n", "line 2: the round '' is not"),
-        ("round,user\n1" + "0" * 18 + ",a\n", "line 2: the round 10{18} has more than 18 digits"),
-        ("round,user,set\n0,a,x\n", "line 2: the set 'x' is not an integer"),
+        ("round,user\n,a\n,b\n", "line 2: the round '' is not"),
+        ("round,user\n2026-05-01,a\nsoon,b\n", "line 3: the round 'soon' is not a time"),
+        ("round,user\n1" + "0" * 20 + ",a\n", "line 2: the round 10{20} is above 999999999999999999"),
         ('round,user\n0,"a\nb"\n1,"b\n2,c\n', "line 4: the row that begins here is not CSV"),
         ('round,user\n0,"a"b\n', "line 2: the row that begins here is not CSV"),
         ('round,user\n0,a\n1,"' + "b\n" * 70_000, "line 3: the row that begins here is not CSV"),
         ('"round,user\n0,a\n', "line 1: the row that begins here is not CSV"),
         (b"round,user\n0,a\n1,\xff\n", r"line 3: the user '\\udcff' is not text in UTF-8; save the file as UTF-8"),
         (b"round,user\n\xff,a\n", r"line 2: the round '\\udcff' is not an integer"),
-        ("round,user\n0,a\n".encode("utf-16"), "line 1: this is not text in UTF-8"),
         (b"round,user\n0,a\0b\n", r"line 2: the user 'a\\x00b' has a NUL byte"),
         (b"\0\0\0\0", "line 1: this is not text in UTF-8"),
-        (
-            'round,user\n0,"a\n1"\n3,b\n0,"a\n1"\n',
-            r"line 5: the user 'a\\n1' stands twice in round 0 \(before: .*log.csv, line 2\); remove one",
-        ),
-        (
-            "round,set,user\n0,7,a\n0,8,a\n0,7,a\n",
-            r"line 4: the user 'a' stands twice in set 7 of round 0 \(before: .*line 2\)",
-        ),
+        (b"PK\x03\x04....", "Excel workbook; .*save the sheet as CSV"),
+        (b"\x1f\x8bnonsense", "is damaged: it is packed with gzip"),
         (
             "round,user\n5,a\n100000005,a\n",
-            "line 3: from round 5 to round 100000005 there are 100000001 rounds, more than 100000000",
+            "line 3: from round 5 to round 100000005 there are 100000001 rounds, more than 20000000 for the 2",
         ),
         ("round,user\n0,a\n999999999999999999,a\n", "line 3: from round 0 to round 999999999999999999"),
     ],
@@ -218,23 +213,22 @@ def test_paths_are_explained(tmp_path, form):
     """A path that cannot be read or written is explained."""
     log = ParticipationLog.from_dense([[1]])
     with pytest.raises(UsageError, match=f"log.{form} cannot be read: there is no such file"):
-        read_log(tmp_path / f"log.{form}")
+        only_log(tmp_path / f"log.{form}")
     with pytest.raises(UsageError, match="its folder does not exist"):
         write_log(log, tmp_path / "missing" / f"log.{form}")
     (tmp_path / f"log.{form}").mkdir()
     with pytest.raises(UsageError, match="it is a folder"):
-        read_log(tmp_path / f"log.{form}")
+        only_log(tmp_path / f"log.{form}")
 
 
-@pytest.mark.parametrize("name", ["log.txt", "log", "log.csv.gz"])
-def test_other_suffixes_are_refused(tmp_path, name):
-    """The form is known by the end of the name alone; case does not matter."""
+def test_a_log_is_written_in_the_form_that_its_name_says(tmp_path):
+    """The end of the name, in any case, says the form that is written; what is read needs no such name."""
     log = ParticipationLog.from_dense([[1]])
-    for attempt in (lambda: read_log(tmp_path / name), lambda: write_log(log, tmp_path / name)):
-        with pytest.raises(UsageError, match=r"must end in .csv or .parquet"):
-            attempt()
+    with pytest.raises(UsageError, match=r"must end in .csv or .parquet"):
+        write_log(log, tmp_path / "log.txt")
     write_log(log, tmp_path / "LOG.CSV")
-    assert read_log(str(tmp_path / "LOG.CSV"), users=1) == log
+    (tmp_path / "LOG.CSV").rename(tmp_path / "log")
+    assert only_log(str(tmp_path / "log"), users=1) == log
 
 
 @pytest.mark.parametrize(
@@ -257,7 +251,7 @@ def test_what_could_not_be_read_is_not_written(tmp_path, log, message, form):
 def parquet_log(tmp_path, **columns):
     path = tmp_path / "log.parquet"
     pq.write_table(pa.table(columns), path)
-    return read_log(path)
+    return only_log(path)
 
 
 @pytest.mark.parametrize(
@@ -285,19 +279,14 @@ def test_integers_as_users(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"round": [0]}, "the column 'user' is missing; the columns must be round,user"),
-        ({"round": [0], "user": ["a"], "day": [1]}, "unknown column 'day'"),
-        ({"round": [0.0], "user": ["a"]}, "the column 'round' holds double; it must hold integers"),
-        ({"round": ["0"], "user": ["a"]}, "the column 'round' holds string"),
-        ({"round": [0], "user": [1.5]}, "the column 'user' holds double; it must hold strings or integers"),
+        ({"round": [0]}, "no column is known to hold the user; the columns are 'round': .* --user-column"),
+        ({"round": [0.5], "user": ["a"]}, "row 1: the round '0.5' is not an integer"),
         ({"round": [0], "user": [["a"]]}, "the column 'user' holds list"),
-        ({"round": [0], "user": ["a"], "set": ["x"]}, "the column 'set' holds string"),
-        ({"round": [0, None], "user": ["a", "b"]}, r"row 2: the round is missing \(null\)"),
-        ({"round": [0, 1], "user": [None, "b"]}, r"row 1: the user is missing \(null\)"),
-        ({"round": [0, 1, -2], "user": ["a", "b", "c"]}, "row 3: the round -2 is not an integer from 0"),
+        ({"round": [0, None], "user": ["a", "b"]}, r"row 2: the column 'round' is empty \(null\)"),
+        ({"round": [0, 1], "user": [None, "b"]}, r"row 1: the column 'user' is empty \(null\)"),
+        ({"round": [0, 1, -2], "user": ["a", "b", "c"]}, "row 3: the round '-2' is not an integer of 0"),
         ({"round": pa.array([2**64 - 1], pa.uint64()), "user": ["a"]}, "row 1: the round 18446744073709551615"),
         ({"round": [0, 0], "user": ["a", ""]}, "row 2: a user has no name"),
-        ({"round": [0, 1, 0], "user": ["a", "a", "a"]}, "row 3: the user 'a' stands twice in round 0"),
         ({"round": pa.array([], pa.int64()), "user": pa.array([], pa.string())}, "holds no rows"),
     ],
 )
@@ -322,11 +311,11 @@ def test_a_damaged_parquet_file_is_refused(tmp_path):
     for length in range(0, len(data), 7):
         path.write_bytes(data[:length])
         with pytest.raises(UsageError, match="is not a readable Parquet file"):
-            read_log(path)
+            only_log(path)
     for place in range(4, len(data) - 8, 5):
         path.write_bytes(data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :])
         try:
-            read_log(path)
+            only_log(path)
         except UsageError as error:
             assert "log.parquet" in str(error)  # noqa: PT017 - not every spoilt byte can be noticed
 
@@ -335,8 +324,8 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     """Without pyarrow, Parquet says what to install, and CSV works."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     log = ParticipationLog.from_dense([[1]])
-    (tmp_path / "log.parquet").touch()
-    for attempt in (lambda: read_log(tmp_path / "log.parquet"), lambda: write_log(log, tmp_path / "x.parquet")):
+    (tmp_path / "log.parquet").write_bytes(b"PAR1")
+    for attempt in (lambda: only_log(tmp_path / "log.parquet"), lambda: write_log(log, tmp_path / "x.parquet")):
         with pytest.raises(UsageError, match=r"pip install 'coterie\[parquet\]'"):
             attempt()
     assert [entry.name for entry in tmp_path.iterdir()] == ["log.parquet"]
@@ -368,10 +357,9 @@ def test_availability_with_names(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("round,set,user\n0,0,a\n", "unknown column 'set'; the columns must be round,user$"),
+        ("round,set,user\n0,0,a\n", "has the column 'set'"),
         ("round,user\n3,a\n5,a\n", "no row for round 4, though it goes on to round 5"),
-        ("round,user\n0,a\n0,a\n", "stands twice in round 0"),
-        ("round,user\n0,a\n99999999,b\n", "no row for round 1, though it goes on to round 99999999"),
+        ("round,user\n0,a\n99999999,b\n", "from round 0 to round 99999999 there are 100000000 rounds"),
     ],
 )
 def test_bad_availability_is_refused(tmp_path, content, message):

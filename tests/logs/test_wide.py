@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 
 from coterie import ParticipationLog, UsageError
-from coterie.logs import csv, read_log
+from coterie.logs import csv
+from support.logs import only_log
 
 
 def wide(tmp_path, content, **options):
     """Read a log from the content of a wide file."""
     path = tmp_path / "log.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return read_log(path, **options)
+    return only_log(path, **options)
 
 
 @settings(deadline=None)
@@ -33,7 +34,7 @@ def test_a_matrix_comes_back(tmp_path_factory, matrix, first, size):
     expected = ParticipationLog.from_dense(matrix, rounds=range(first, first + len(matrix)), names=names)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv, "_PIECE", size)
-        assert read_log(path) == expected
+        assert only_log(path) == expected
 
 
 def test_several_rows_of_a_round_are_its_sets_in_any_order(tmp_path):
@@ -52,14 +53,17 @@ def test_more_users_and_rounds_than_the_file_shows(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("round,ann,bob\n0,1,1\n1,1,\n", "line 3: the user 'bob' has ''; write 0 or 1"),
-        ("round,ann,bob\n0,1,1\n1,11,\n", "line 3: the user 'ann' has '11'"),
-        ("round,ann,bob\n0,1,1\n1,1,yes\n", "line 3: the user 'bob' has 'yes'"),
+        ("round,ann,bob\n0,1,1\n1,1,\n", "line 3: the column 'bob' has ''; write 0 or 1"),
+        ("round,ann,bob\n0,1,1\n1,11,\n", "line 3: the column 'ann' has '11'"),
+        ("round,ann,bob\n0,1,1\n1,1,maybe\n", "line 3: the column 'bob' has 'maybe'"),
         ("round,ann,bob\n0,1,1\n1,1\n", "line 3: the header has 3 fields and this row 2"),
         ("round,ann,bob\n0,1,1\nx,1,1\n", "line 3: the round 'x' is not an integer"),
-        ("round,ann,ann\n0,1,1\n", "line 1: the user 'ann' has two columns"),
+        ("round,ann,ann\n0,1,1\n", "line 1: the user 'ann' stands there twice"),
         ("round,ann,\n0,1,1\n", "line 1: a user has no name"),
-        ("round,ann,bob\n0,ann,bob\n", "unknown column 'ann'; the columns must be round,user"),
+        (
+            "round,ann,bob\n0,ann,bob\n",
+            "line 1: no column is known to hold the user; .* with --user-column",
+        ),
         ("round,ann\n0,1\n100000000,1\n", "line 3: from round 0 to round 100000000"),
     ],
 )

@@ -39,3 +39,16 @@ def test_a_picture_that_cannot_be_written_is_refused_first(name, message, tmp_pa
     """A wrong suffix or a missing folder is named before anything is drawn."""
     with pytest.raises(UsageError, match=message):
         check_figure_path(Path(tmp_path / name))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_picture_follows_the_scheme_of_its_page(chromium, scheme, tmp_path):
+    """Letters stand out from a page's ground in both schemes, and the picture has no ground of its own."""
+    exposure(EXPOSURE, tmp_path / "p.svg")
+    context = chromium.new_context(color_scheme=scheme)
+    page = context.new_page()
+    page.goto((tmp_path / "p.svg").as_uri())
+    colour = page.evaluate("getComputedStyle(document.querySelector('text')).fill")
+    assert colour == {"light": "rgb(0, 0, 0)", "dark": "rgb(214, 217, 222)"}[scheme]
+    assert "#ffffff" not in (tmp_path / "p.svg").read_text()
+    context.close()

@@ -1,5 +1,7 @@
 """Audits for tests of their page: logs of every kind that a verdict can be about, examined for real."""
 
+from functools import cache
+
 import numpy as np
 
 from coterie.audit import Evidence, Question, Source, examine
@@ -20,11 +22,11 @@ HOSTILE = (
 SOURCE = Source("log.csv", "0f" * 32)
 
 
-def examined(log, question=None, seconds=1.0, **known):
+def examined(log, question=None, seconds=1.0, looks=3000, **known):
     """The verdict of a log, with the same draws every time, and a budget counted in looks at the clock."""
-    looks = iter(np.linspace(seconds, 0, 20_000).tolist())
+    clock = iter(np.linspace(seconds, 0, looks).tolist())
     evidence = Evidence(log, source=SOURCE, **known)
-    return examine(evidence, question, rng=np.random.default_rng(3), left=lambda: next(looks, 0.0))
+    return examine(evidence, question, rng=np.random.default_rng(3), left=lambda: next(clock, 0.0))
 
 
 def selected(selector, users, rounds, *, names=None, first=0, away=0.0, lost=0.0):
@@ -76,6 +78,15 @@ TRIANGLE = ParticipationLog.from_dense(
 """Three pairs of three users: half of (1 - 2 + 3) is ann alone."""
 
 
+KINDS = (
+    "exposed", "alone", "everyone", "bracket", "apart", "batches", "kept", "sealed", "breached", "unknown",
+    "unknown and exposed", "unknown alone", "plain", "plain once", "assumed", "overridden", "named colluders",
+    "stopped", "hostile", "long", "empty",
+)  # fmt: skip
+"""What a verdict can be about."""
+
+
+@cache
 def verdicts():
     """One verdict of each kind, by name."""
     batches, plan = batch_log(away=0.05)
@@ -87,7 +98,7 @@ def verdicts():
         "exposed": examined(dropping, Question(required=4)),
         "alone": examined(random_log()),
         "everyone": examined(random_log(rounds=60)),
-        "bracket": examined(random_log(users=120, per_round=12, rounds=70), seconds=0.01),
+        "bracket": examined(random_log(users=120, per_round=12, rounds=70), seconds=0.01, looks=400),
         "apart": examined(ParticipationLog.from_dense([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])),
         "batches": examined(batches, Question(required=6, window=10, colluders=2), plan=plan),
         "kept": examined(batches, met, plan=plan),

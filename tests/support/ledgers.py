@@ -8,7 +8,7 @@ import numpy as np
 
 from coterie import BatchPlan, Cohort
 from coterie.ledger import Ledger, events
-from coterie.ledger.bodies import encode
+from coterie.ledger.bodies import Lists, encode
 from coterie.ledger.location import is_url
 
 DATABASES = ("sqlite", "postgres")
@@ -50,8 +50,7 @@ def federation(location):
         ledger.open_round(cohort_of(PLAN, [2, 3]), sealed=True, protocol="open")
     with ledger.claim():
         pass
-    ledger.note(0, {"accuracy": 0.75})
-    ledger.checkpoint(0, "model.pt", "ab" * 32)
+    ledger.note(0, {"accuracy": 0.75}, {"model.pt": "ab" * 32})
     return ledger
 
 
@@ -73,8 +72,9 @@ def known(ledger):
         "steps": ledger.steps,
         "counts": ledger.counts.tolist(),
         "open": None if ledger.open_round_record is None else round_as_plain(ledger.open_round_record),
-        "assumed": ledger.assumed_rounds,
-        "unknown": ledger.unknown_rounds,
+        "files": ledger.files,
+        "failures": ledger.failures.tolist(),
+        "retired": ledger.retired.tolist(),
     }
 
 
@@ -83,8 +83,8 @@ def round_as_plain(each):
     fields = dict(vars(each))
     cohort = fields.pop("cohort")
     fields["cohort"] = None if cohort is None else (cohort.users.tolist(), cohort.batches.tolist())
-    for name in ("learned", "assumed"):
-        fields[name] = [users.tolist() for users in fields[name]]
+    fields["learned"] = [users.tolist() for users in fields["learned"]]
+    fields["alone"] = fields["alone"].tolist()
     return fields
 
 
@@ -110,20 +110,23 @@ def database(location):
 
 def bodies():
     """The body of one event of every kind, with its type."""
-    lists = events.RisingLists.__origin__.of
-    none = lists([])
-    some = lists([np.array([0, 2]), np.array([1])])
+    some = Lists.of([np.array([0, 2]), np.array([1])])
+    nobody = np.zeros(0, dtype=np.int64)
     given = [
-        events.Created(1, "x"),
+        events.Created(2, "x"),
+        events.Bound({"spec": "ab" * 32, "data": "cd" * 32}),
         events.Enrolled(("ana", "bøb"), (b"key", None)),
-        events.Planned(5, 2, lists([np.array([0, 4]), np.array([1, 2, 3])])),
-        events.Chartered(1, {0: b"", 7: b"charter"}),
+        events.Planned(5, 2, Lists.of([np.array([0, 4]), np.array([1, 2, 3])])),
+        events.Chartered(1, np.array([0, 7]), (b"", b"charter")),
+        events.Retired(1, np.array([1]), "lost too often"),
+        events.Overridden(1, np.array([0, 1]), "the owners want other batches"),
         events.Opened(3, 1, True, "open", "ab" * 32, "me", np.array([1, 5])),
-        events.Committed(3, True, some, ["late"], lists([np.array([3])]), {"loss": 0.5, "n": 3}),
-        events.Abandoned(3, "broken", False, none),
+        events.Closed(
+            3, True, "", True, some, nobody, ["late"], Lists.of([np.array([3])]), {"loss": 0.5, "n": 3}, {}
+        ),
+        events.Exposed(3, Lists.of([np.array([0, 70_000])]), np.array([1, 300])),
         events.Unfinished(3, "me"),
         events.Skipped(4, "nobody"),
-        events.Noted(3, {"loss": float("nan")}),
-        events.Checkpointed(3, "model", "cd" * 32),
+        events.Noted(3, {"loss": float("nan")}, {"model": "cd" * 32}),
     ]
     return [(type(event), encode(event)) for event in given]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.audit import RunningMeasures
-from coterie.experiment.record import Record, RoundRow
+from coterie.experiment.record import RoundRow, RunRecord
 from coterie.report.run.result import BatchHealth, RunResult
 from coterie.selection import BatchSelector, RandomSelector, shuffled
 from coterie.values import BatchPlan, LogBuilder
@@ -14,7 +14,7 @@ from coterie.values import BatchPlan, LogBuilder
 def head(aggregation, privacy, users, sealed, seed):
     """The head of a record, as `coterie run` writes it."""
     return {
-        "format": 1,
+        "format": 2,
         "spec": {
             "seed": seed,
             "data": {"source": "mnist-small", "users": users},
@@ -79,7 +79,7 @@ def simulated(
             )
         )  # fmt: skip
     health = None if plan is None else BatchHealth(asked, completed, lost_rounds)
-    record = Record(head(aggregation, privacy, users, sealed, seed), tuple(rows))
+    record = RunRecord(head(aggregation, privacy, users, sealed, seed), tuple(rows))
     unknown = 0 if sealed else len(unfinished)
     return RunResult(Path("runs/first"), record, builder.build(), plan, health, notes, unknown)
 

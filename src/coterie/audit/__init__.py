@@ -8,7 +8,7 @@ from coterie.audit.measures import Measures, RoundMeasures, RunningMeasures, mea
 from coterie.audit.plan_check import Breach, breaches
 from coterie.audit.strong import StrongLevel, strong_level
 from coterie.audit.verdict import Classes, Question, Verdict, examine
-from coterie.audit.weak.isolation import IsolatedUsers
+from coterie.audit.weak.elimination import IsolatedUsers
 from coterie.audit.weak.proofs import Combination, FullRank
 from coterie.audit.windows import WindowLevel, window_level
 from coterie.audit.wording import Wording

@@ -62,7 +62,7 @@ class Audit:
     >>> audit.append([0, 2])
     >>> audit.settle()
     True
-    >>> [(found.user, found.round) for found in audit.isolated]
+    >>> [(each.user, each.round) for each in audit.isolated]
     [(0, 3), (1, 3), (2, 3), (3, 3)]
     >>> for _ in audit.refine(left=lambda: 1.0):
     ...     pass
@@ -245,8 +245,10 @@ class Audit:
                 raise PrimeMisled
         else:
             early += late
-        for index, found in zip(early, basis.express(self._rows(early)), strict=True):
-            if found is None or any(self._basis[k] > index for k, weight in enumerate(found.numerators) if weight):
+        for index, expression in zip(early, basis.express(self._rows(early)), strict=True):
+            if expression is None or any(
+                self._basis[k] > index for k, weight in enumerate(expression.numerators) if weight
+            ):
                 raise PrimeMisled
         self._dependent.clear()
 
@@ -262,11 +264,11 @@ class Audit:
 
     def combinations(self, users: list[int]) -> dict[int, Combination]:
         """Return for isolated users the combination of learned sets that isolates each of them."""
-        found = self._expressed(users)
+        proofs = self._expressed(users)
         for user in users:
-            if user not in found:
+            if user not in proofs:
                 raise UsageError(f"user {user} is not isolated by the learned sets; ask for one that is")
-        return found
+        return proofs
 
     def _expressed(self, users: list[int]) -> dict[int, Combination]:
         """Return the isolating combinations of those users who have one."""
@@ -274,10 +276,10 @@ class Audit:
             return {}
         targets = np.zeros((len(users), self.strong.classes), dtype=np.uint8)
         targets[np.arange(len(users)), self.strong.class_of[users]] = 1
-        found = zip(users, self._row_basis(self._form).express(targets), strict=True)
+        expressions = zip(users, self._row_basis(self._form).express(targets), strict=True)
         return {
             user: self._combination(expression)
-            for user, expression in found
+            for user, expression in expressions
             if expression is not None and self.strong.class_sizes()[user] == 1
         }
 

@@ -124,7 +124,7 @@ class Evidence:
         return replace(
             self,
             log=_only(self.log, users),
-            unknown={round_: _places(seen, users) for round_, seen in self.unknown.items()},
+            unknown={round_: _places(senders, users) for round_, senders in self.unknown.items()},
             plan_numbers=None if self.plan_numbers is None else self.plan_numbers[users],
             overrides=tuple(_places(np.array(self.overrides, dtype=np.int64), users).tolist()),
         )

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 def explanations(verdict: "Verdict") -> Iterator[tuple[str, str]]:
     """Yield statements, each with a few words that name it."""
+    if verdict.judged.plain:
+        yield "Plain aggregation", _PLAIN
     yield "Who can do this", _WHO
     yield "The worst case", _WORST
     if not verdict.learned:
@@ -27,8 +29,8 @@ def explanations(verdict: "Verdict") -> Iterator[tuple[str, str]]:
         yield f"With {counted(count, 'colluder')}", f"{text}, and at least the one whom they expose. {levels}"
     if verdict.question.named_colluders:
         telling = counted(len(verdict.question.named_colluders), "user tells", "users tell")
-        told = f"{telling} the server what they sent. It subtracts that from every sum"
-        yield "Named colluders", f"{told}: all numbers here are about the others."
+        text = f"{telling} the server what they sent. It subtracts that from every sum"
+        yield "Named colluders", f"{text}: all numbers here are about the others."
 
 
 def _strong(verdict: "Verdict") -> str:
@@ -72,6 +74,10 @@ def _isolated(verdict: "Verdict") -> str:
     return "Nobody. That is proven with exact arithmetic, for every user."
 
 
+_PLAIN = (
+    "Updates reached the server as they were, and it added them up itself. In such a round every update is a sum "
+    "of its own, and whoever reads the server's memory or traffic has it: no combination is needed."
+)
 _WHO = (
     "The server, and whoever else gets hold of the rounds' sums and of the list of who took part. It takes linear "
     "algebra and no more: sums of different rounds overlap, and what they share cancels out."

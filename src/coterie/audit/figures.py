@@ -88,8 +88,8 @@ def further_figures(verdict: "Verdict") -> Iterator[Figure]:
         level = ("" if verdict.window.complete else "≤") + number(verdict.window.level)
         meaning = f"strong, at worst: from round {verdict.window.first} on"
         yield Figure(f"Within {counted(verdict.window.width, 'round')}", level, meaning)
-    seen = len(verdict.classes.seen)
-    took = "all took part" if seen == verdict.users else f"{number(seen)} took part"
+    participants = len(verdict.classes.participants)
+    took = "all took part" if participants == verdict.users else f"{number(participants)} took part"
     without = f"{number(measures.skipped)} without a result" if measures.skipped else "each with a result"
     yield Figure("Users", number(verdict.users), took)
     yield Figure("Rounds", number(verdict.log.rounds), without if verdict.log.rounds else "none on record")

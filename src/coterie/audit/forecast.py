@@ -13,7 +13,7 @@ import numpy as np
 from coterie.audit.evidence import Evidence
 from coterie.audit.plan_check import cohorts
 from coterie.audit.strong import StrongLevel
-from coterie.audit.weak.isolation import IsolatedUsers
+from coterie.audit.weak.elimination import IsolatedUsers
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.checks import check_count
 from coterie.values.words import counted
@@ -277,6 +277,6 @@ def _trial(
 
 
 def _span(counts: tuple[int | None, ...]) -> Span:
-    ordered = sorted(counts, key=lambda count: (count is None, count))
-    low, median, high = (ordered[round(share * (len(ordered) - 1))] for share in (0.05, 0.5, 0.95))
+    in_order = sorted(counts, key=lambda count: (count is None, count))
+    low, median, high = (in_order[round(share * (len(in_order) - 1))] for share in (0.05, 0.5, 0.95))
     return Span(low, median, high)

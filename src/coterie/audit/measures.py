@@ -198,8 +198,8 @@ def final_measures(log: ParticipationLog, users: int, strong: int) -> RoundMeasu
     True
     """
     counts = participation_counts(log)
-    most, seen = int(counts.max(initial=0)), int(np.sum(counts > 0))
-    least = int(counts.min(initial=most)) if seen == users else 0
+    most, participants = int(counts.max(initial=0)), int(np.sum(counts > 0))
+    least = int(counts.min(initial=most)) if participants == users else 0
     return RoundMeasures.of(strong, most - least, int(counts.sum()), log.completed, log.rounds)
 
 

@@ -109,31 +109,32 @@ def strong_level(log: ParticipationLog) -> int:
     >>> strong_level(ParticipationLog.from_dense([[1, 1, 1, 0], [0, 1, 1, 0]]))
     1
     """
-    shown, _ = seen_only(log)
-    if shown.users == 0:
+    dense, _ = participants_only(log)
+    if dense.users == 0:
         return log.users
-    strong = StrongLevel(shown.users)
-    for start, stop in pairwise(shown.starts.tolist()):
-        strong.add(shown.members[start:stop])
+    strong = StrongLevel(dense.users)
+    for start, stop in pairwise(dense.starts.tolist()):
+        strong.add(dense.members[start:stop])
     return strong.level
 
 
-def seen_only(log: ParticipationLog) -> tuple[ParticipationLog, IntArray]:
+def participants_only(log: ParticipationLog) -> tuple[ParticipationLog, IntArray]:
     """Return the log of the users who took part, numbered anew, and their old numbers.
 
     Only they decide the levels, and a log may claim any number of others: what is done costs by the sets alone.
 
     >>> log = ParticipationLog(users=2**31 - 1, rounds=1, set_rounds=[0], starts=[0, 2], members=[5, 10**9])
-    >>> shown, seen = seen_only(log)
-    >>> shown, shown.members.tolist(), seen.tolist()
+    >>> dense, participants = participants_only(log)
+    >>> dense, dense.members.tolist(), participants.tolist()
     (ParticipationLog(2 users, 1 rounds, 1 learned sets), [0, 1], [5, 1000000000])
     """
     if log.users <= len(log.members):
         took_part = np.zeros(log.users, dtype=np.bool_)
         took_part[log.members] = True
-        seen = np.flatnonzero(took_part)
-        members = log.members if len(seen) == log.users else (np.cumsum(took_part) - 1)[log.members]
+        participants = np.flatnonzero(took_part)
+        everyone = len(participants) == log.users
+        members = log.members if everyone else (np.cumsum(took_part) - 1)[log.members]
     else:
-        seen, members = np.unique(log.members, return_inverse=True)
-    shown = ParticipationLog(len(seen), log.rounds, log.set_rounds, log.starts, members, first=log.first)
-    return shown, seen
+        participants, members = np.unique(log.members, return_inverse=True)
+    dense = ParticipationLog(len(participants), log.rounds, log.set_rounds, log.starts, members, first=log.first)
+    return dense, participants

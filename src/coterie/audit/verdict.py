@@ -50,12 +50,12 @@ class Question:
 class Classes:
     """The classes of users with equal columns, which decide the strong level.
 
-    User `seen[k]` is in a class of `sizes[k]` users; `smallest` lists the first of the `count` classes of the
-    least size. `falls` are the rounds at which the level fell, and to what.
+    User `participants[k]` is in a class of `sizes[k]` users; `smallest` lists the first of the `count` classes
+    of the least size. `falls` are the rounds at which the level fell, and to what.
     """
 
     level: int
-    seen: IntArray
+    participants: IntArray
     sizes: IntArray
     smallest: tuple[tuple[int, ...], ...]
     count: int
@@ -158,15 +158,19 @@ class Verdict:
         (this one among them) nobody can tell apart, `isolated_since` the round since which the user is isolated,
         -1 if that is not proven, and `unknown` whether it is not known what the server learned of the user.
         """
-        seen, log = self.classes.seen, self.log
-        since = np.full(len(seen), -1, dtype=np.int64)
-        since[np.searchsorted(seen, [each.user for each in self.isolated])] = [e.round for e in self.isolated]
+        participants, log = self.classes.participants, self.log
+        since = np.full(len(participants), -1, dtype=np.int64)
+        since[np.searchsorted(participants, [each.user for each in self.isolated])] = [
+            e.round for e in self.isolated
+        ]
         return {
-            "user": seen if log.names is None else np.array([log.names[user] for user in seen.tolist()]),
-            "rounds": participation_counts(self.judged.only(seen).log),
+            "user": participants
+            if log.names is None
+            else np.array([log.names[user] for user in participants.tolist()]),
+            "rounds": participation_counts(self.judged.only(participants).log),
             "group": self.classes.sizes,
             "isolated_since": since,
-            "unknown": np.isin(seen, self.judged.unknown_users),
+            "unknown": np.isin(participants, self.judged.unknown_users),
         }
 
     def __repr__(self) -> str:
@@ -183,8 +187,8 @@ class Verdict:
             f"<td style='text-align:left'>{escape(figure.meaning)}</td></tr>"
             for figure in self.words.figures
         )
-        told = " ".join(self.words.sentences)
-        return f"<p><b>{escape(self.words.headline)}</b></p><table>{rows}</table><p>{escape(told)}</p>"
+        account = " ".join(self.words.sentences)
+        return f"<p><b>{escape(self.words.headline)}</b></p><table>{rows}</table><p>{escape(account)}</p>"
 
 
 def examine(
@@ -216,24 +220,24 @@ def examine(
     users = _check(evidence, question)
     judged = evidence.without(np.array(question.named_colluders)) if question.named_colluders else evidence
     worst = judged.worst_case
-    seen = np.unique(worst.members).astype(np.int64)
-    near = judged.only(seen)
+    participants = np.unique(worst.members).astype(np.int64)
+    near = judged.only(participants)
     tell("the strong level")
-    classes = _classes(near.worst_case, seen, users)
+    classes = _classes(near.worst_case, participants, users)
     tell("who is isolated")
     audit = Audit.of(near.log, rng, stopped)
     settled = audit.settle(stopped)
     tell("the combinations that isolate")
     isolated = _with_combinations(audit, question.combinations, stopped)
-    known = (settled and judged.certain) or classes.level > 1 or len(isolated) == len(seen)
+    known = (settled and judged.certain) or classes.level > 1 or len(isolated) == len(participants)
     tell("the forecast")
     level = 2 if question.required is None else question.required
     end = (1 - _FORECAST_SHARE) * left()
-    coming = forecast(_with_batches(judged, seen), level, _TRIALS, rng, lambda: stopped() or left() <= end)
+    coming = forecast(_with_batches(judged, participants), level, _TRIALS, rng, lambda: stopped() or left() <= end)
     window = None
     if question.window is not None:
         tell("the windows")
-        window = window_level(near.worst_case if len(seen) else worst, question.window, stopped)
+        window = window_level(near.worst_case if len(participants) else worst, question.window, stopped)
     tell("the weak level")
     for bracket in audit.refine(lambda: -1.0 if stopped() else left()):
         tell(f"the weak level: {bracket.low} to {bracket.high}")
@@ -248,7 +252,7 @@ def examine(
         classes=classes,
         weak=Bracket(min(weak.low, classes.level) if not judged.certain else weak.low, weak.high, weak.witness),
         witness={} if weak.witness is None else weak.witness.result(judged.log),
-        isolated=tuple(IsolatedUser(int(seen[each.user]), each.round, each.proof) for each in isolated),
+        isolated=tuple(IsolatedUser(int(participants[each.user]), each.round, each.proof) for each in isolated),
         isolation_known=known,
         eliminated=audit.complete,
         window=window,
@@ -279,21 +283,23 @@ def _check(evidence: Evidence, question: Question) -> int:
     return users
 
 
-def _with_batches(judged: Evidence, seen: IntArray) -> Evidence:
+def _with_batches(judged: Evidence, participants: IntArray) -> Evidence:
     """Return the evidence about the users who took part, or may yet in a batch of the plan."""
-    return judged.only(seen if judged.batch_of is None else np.union1d(seen, np.flatnonzero(judged.batch_of >= 0)))
+    return judged.only(
+        participants if judged.batch_of is None else np.union1d(participants, np.flatnonzero(judged.batch_of >= 0))
+    )
 
 
-def _classes(shown: ParticipationLog, seen: IntArray, users: int) -> Classes:
-    strong = StrongLevel(shown.users)
+def _classes(log: ParticipationLog, participants: IntArray, users: int) -> Classes:
+    strong = StrongLevel(log.users)
     level, falls, single = users, [], set()
-    for round_, (start, stop) in zip(shown.set_rounds.tolist(), pairwise(shown.starts.tolist()), strict=True):
+    for round_, (start, stop) in zip(log.set_rounds.tolist(), pairwise(log.starts.tolist()), strict=True):
         if stop - start == 1:
-            user = int(shown.members[start])
+            user = int(log.members[start])
             if user in single:
                 continue  # a set that is known splits nothing
             single.add(user)
-        strong.add(shown.members[start:stop])
+        strong.add(log.members[start:stop])
         if strong.level < level:
             level = strong.level
             falls.append((round_, level))
@@ -301,10 +307,12 @@ def _classes(shown: ParticipationLog, seen: IntArray, users: int) -> Classes:
     chosen = np.flatnonzero(np.isin(strong.class_of, smallest[:LISTED]))
     groups: dict[int, list[int]] = {}
     for user in chosen.tolist():
-        groups.setdefault(int(strong.class_of[user]), []).append(int(seen[user]))
-    listed = tuple(sorted(tuple(group) for group in groups.values()))
+        groups.setdefault(int(strong.class_of[user]), []).append(int(participants[user]))
+    smallest_groups = tuple(sorted(tuple(group) for group in groups.values()))
     by_round = dict(falls)  # the last fall within a round
-    return Classes(level, seen, strong.class_sizes(), listed, len(smallest), tuple(by_round.items()))
+    return Classes(
+        level, participants, strong.class_sizes(), smallest_groups, len(smallest), tuple(by_round.items())
+    )
 
 
 def _with_combinations(audit: Audit, wanted: int | None, stopped: Callable[[], bool]) -> list[IsolatedUser]:
@@ -322,7 +330,7 @@ def _with_combinations(audit: Audit, wanted: int | None, stopped: Callable[[], b
 
 def _before_unknown(judged: Evidence, users: int) -> int | None:
     """Return the strong level before the first round of which it is not known what was learned."""
-    rounds: Sequence[int] = [round_ for round_, seen in judged.unknown.items() if len(seen)]
+    rounds: Sequence[int] = [round_ for round_, senders in judged.unknown.items() if len(senders)]
     if not rounds:
         return None
     known = judged.log.window(judged.log.first, min(rounds))

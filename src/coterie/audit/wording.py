@@ -82,7 +82,7 @@ def _core(verdict: "Verdict") -> str:
     isolated = len(verdict.isolated)
     if verdict.judged.plain:
         return f"the server saw every update by itself in {_of_rounds(len(verdict.judged.plain), verdict)}"
-    if isolated and isolated == len(verdict.classes.seen):
+    if isolated and isolated == len(verdict.classes.participants):
         return "the server can compute the update of every user who took part"
     if isolated:
         return f"the server can compute the update{'s' if isolated > 1 else ''} of {_exposed(verdict)} alone"
@@ -235,7 +235,8 @@ def _against_plan(verdict: "Verdict") -> Iterator[str]:
         rounds = len({breach.round for breach in broken})
         split = len({breach.batch for breach in broken if breach.batch is not None})
         if not broken:
-            yield "Every sum was of whole batches, as the plan says."
+            plain = "; in plain rounds that hides nothing" if verdict.judged.plain else ""
+            yield f"Batches took part whole or not at all, as the plan says{plain}."
         elif split:
             yield f"{counted(rounds, 'round')} left the plan and split {counted(split, 'batch', 'batches')}."
         else:
@@ -271,12 +272,15 @@ def _forecast(verdict: "Verdict") -> Iterator[str]:
     if coming.policy is Policy.PLAIN:
         yield "Every further round with plain aggregation shows the server the update of everyone who takes part."
         return
+    if coming.floor == 1 and verdict.strong == 1:
+        yield "The strong level counts as 1 already, and no further round lowers it."
+        return
     if coming.floor is not None:
         yield _LASTING[coming.policy].format(floor=number(coming.floor))
         if coming.floor < verdict.strong:
             yield f"It is {number(verdict.strong)} now: not every batch has been in a sum yet."
         return
-    if len(verdict.isolated) == len(verdict.classes.seen):
+    if len(verdict.isolated) == len(verdict.classes.participants):
         yield "Everyone who took part is isolated already. Further rounds change nothing about that."
         return
     yield _SIMULATED[coming.policy].format(trials=counted(coming.trials, "time"))
@@ -335,9 +339,9 @@ _SIMULATED = {
 def _assumptions(verdict: "Verdict") -> Iterator[str]:
     """Say what the verdict rests on, and what it does not say."""
     judged, log, users = verdict.judged, verdict.log, verdict.users
-    never = users - len(verdict.classes.seen)
-    known = "and no other" if verdict.certain else "where that is known"
-    yield f"The log names every set of users whose sum the server learned, {known}."
+    never = users - len(verdict.classes.participants)
+    extent = "and no other" if verdict.certain else "where that is known"
+    yield f"The log names every set of users whose sum the server learned, {extent}."
     yield "Updates are taken to be the same in every round, the worst case; where they change, rounds tell less."
     yield "The levels count users in a sum; they do not limit what a sum itself tells about its users."
     yield (

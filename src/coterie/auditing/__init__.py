@@ -34,6 +34,9 @@ def audit(
     budget: float = SECONDS,
     seed: int = 0,
     all_combinations: bool = False,
+    round_column: str | None = None,
+    user_column: str | None = None,
+    delimiter: str | None = None,
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
@@ -44,8 +47,9 @@ def audit(
     held against a `plan` (a ledger brings its own). `window` asks for the worst so many rounds in a row.
     `colluders` tell the server their updates: how many, wherever they stand, or who. `require` is the strong
     level that must be proven. `budget` are seconds for the forecast and the weak level. `seed` decides what is
-    drawn, and no proof. Combinations are computed for 20 isolated users, or all. `stopped` is asked whether to
-    end early, with what is proven so far; `progress` is told what is being done.
+    drawn, and no proof. Combinations are computed for 20 isolated users, or all. `round_column`, `user_column` and
+    `delimiter` say how to read a file where that is guessed wrongly. `stopped` is asked whether to end early, with
+    what is proven so far; `progress` is told what is being done.
 
     >>> log = ParticipationLog.from_dense([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]], names=list("abcdef"))
     >>> verdict = audit(log, require=3)
@@ -56,7 +60,14 @@ def audit(
     """
     if not 0 <= budget < math.inf:
         raise UsageError(f"the budget is {budget}; give seconds, 0 or more")
-    evidence, everyone = _evidence(log, rounds)
+    if isinstance(log, ParticipationLog | Evidence):
+        evidence, everyone = _at_hand(log, rounds)
+    else:
+        from coterie.auditing.evidence import read_evidence
+
+        evidence, everyone = read_evidence(
+            log, rounds=rounds, round_column=round_column, user_column=user_column, delimiter=delimiter
+        )
     if users is not None and users < everyone:
         raise UsageError(
             f"the number of users is {users}, but the log has {everyone}; give the number of all users"
@@ -81,24 +92,18 @@ def audit(
     )
 
 
-def _evidence(
-    log: str | os.PathLike[str] | ParticipationLog | Evidence, rounds: int | None
-) -> tuple[Evidence, int]:
-    """Return the evidence and the number of all users."""
-    from coterie.auditing.evidence import read_evidence, with_names
+def _at_hand(log: ParticipationLog | Evidence, rounds: int | None) -> tuple[Evidence, int]:
+    """Return the evidence of a log that was read already, and the number of all users."""
+    from coterie.auditing.evidence import with_names
 
-    if isinstance(log, Evidence):
-        evidence, everyone = log, log.log.users
-    elif isinstance(log, ParticipationLog):
-        evidence, everyone = with_names(log)
-    else:
-        return read_evidence(log, rounds)
+    evidence, everyone = (log, log.log.users) if isinstance(log, Evidence) else with_names(log)
     if rounds is None:
         return evidence, everyone
-    known = evidence.log
-    if rounds < known.rounds:
-        raise UsageError(f"the log has {known.rounds} rounds, more than the {rounds} given; give that of all")
-    return replace(evidence, log=replace(known, rounds=rounds)), everyone
+    if rounds < evidence.log.rounds:
+        raise UsageError(
+            f"the log has {evidence.log.rounds} rounds, more than the {rounds} given; give that of all"
+        )
+    return replace(evidence, log=replace(evidence.log, rounds=rounds)), everyone
 
 
 def _against(evidence: Evidence, plan: BatchPlan | str | os.PathLike[str]) -> Evidence:

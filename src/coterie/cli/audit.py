@@ -28,7 +28,8 @@ def audit(
     log: Annotated[
         str,
         typer.Argument(
-            help="A .csv, .parquet or .jsonl file; or a ledger: a file, a run's folder or a PostgreSQL URL.",
+            help="A log of any platform (CSV, JSON, Parquet, also .gz; - for standard input); or a ledger: a "
+            "file, a run's folder or a PostgreSQL URL.",
             metavar="LOG",
             show_default=False,
         ),
@@ -66,6 +67,13 @@ def audit(
         bool,
         typer.Option("--all-combinations", help="Combinations for all isolated users, not the first 20 only."),
     ] = False,
+    round_column: Annotated[
+        str | None, typer.Option(help="The column of a file that has the rounds: its name, or its number from 1.")
+    ] = None,
+    user_column: Annotated[
+        str | None, typer.Option(help="The column of a file that has the users: its name, or its number from 1.")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="What parts the fields of a CSV file.")] = None,
     json_: Json = False,
 ) -> None:
     """Say what a participation log has given away, with proofs.
@@ -75,8 +83,8 @@ def audit(
     bracket where one number cannot be proven in time. Isolated users: those whose update alone is a
     combination of sums, with the round since which it is, and the combination.
 
-    The log has the columns round,user (and set, if a round has several sums), or round and a column of 0 and 1
-    for each user. Ctrl-C ends with what is proven so far.
+    The log names who was in each round's sum: a row for each user and round, a column for each user, or lists of
+    users. Columns are guessed, and what was understood is printed. Ctrl-C ends with what is proven so far.
 
     Exit code: 0, or 1 if the level is below --require, or 2 for bad input.
 
@@ -89,6 +97,8 @@ def audit(
       coterie audit runs/1 --require 4 --json
 
       coterie audit log.parquet --plan plan.json --colluders 3 --window 100
+
+      coterie audit export.tsv.gz --round-column server_round --user-column cid
     """
     import math
 
@@ -98,7 +108,7 @@ def audit(
     from coterie.cli.options import check_seed
 
     if not log:
-        raise UsageError("say which log: a .csv, .parquet or .jsonl file, a run's folder, or a ledger")
+        raise UsageError("say which log: a file, - for standard input, a run's folder, or a ledger")
     _check_page(html)
     if not 0 <= budget < math.inf:
         raise UsageError(f"--budget is {budget}: give seconds, 0 or more")
@@ -118,6 +128,9 @@ def audit(
             budget=budget,
             seed=seed,
             all_combinations=all_combinations,
+            round_column=round_column,
+            user_column=user_column,
+            delimiter=delimiter,
             stopped=lambda: watch.stopped,
             progress=watch.show,
         )

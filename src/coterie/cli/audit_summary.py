@@ -34,6 +34,8 @@ def print_verdict(verdict: Verdict) -> None:
     console.print(_table(words.figures))
     console.print()
     console.print(" ".join(words.sentences))
+    if verdict.source is not None and verdict.source.notes:
+        console.print(f"\nThe log was read as {printable(' '.join(verdict.source.notes))}", style="dim")
     for title, lines in (
         ("Isolated users", _isolation(verdict)),
         ("Smallest groups", _smallest(verdict)),
@@ -54,8 +56,6 @@ def print_verdict(verdict: Verdict) -> None:
         console.print("\nThe log", style="bold")
         console.print(printable(source.place), soft_wrap=True)
         console.print(f"{source.digest_of} {source.digest}", soft_wrap=True)
-        for note in source.notes:
-            console.print(printable(note))
 
 
 def _table(figures: Iterable[Figure]) -> Table:

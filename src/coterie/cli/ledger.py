@@ -16,8 +16,8 @@ from coterie.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from coterie.ledger import Ledger, Round
-    from coterie.ledger.summary import Summary
+    from coterie.ledger import Round, Snapshot
+    from coterie.ledger.snapshot import BatchChange
 
 NARROWEST = 90
 """Columns that the table of rounds needs; a narrower terminal breaks the lines itself."""
@@ -71,15 +71,15 @@ def show(
       coterie ledger show postgresql://ana@host/federation?ledger=photos --rounds all --json
     """
     from coterie.ledger import Ledger
-    from coterie.ledger.summary import summarise
 
     last = _count(rounds)
-    with waiting(f"Reading {_place(ledger)}"), Ledger.open(ledger, read_only=True) as found:
-        summary = summarise(found, last)
-        if json_:
-            typer.echo(json.dumps(_record(found, summary), allow_nan=False))
-        else:
-            _print(found, summary)
+    with waiting(f"Reading {_place(ledger)}"), Ledger.open(ledger, read_only=True) as source:
+        place, snapshot = source.place, source.snapshot()
+    shown = snapshot.rounds[max(0, len(snapshot.rounds) - last) :] if last is not None else snapshot.rounds
+    if json_:
+        typer.echo(json.dumps(_record(place, snapshot, shown), allow_nan=False))
+    else:
+        _print(place, snapshot, shown)
 
 
 @app.command()
@@ -134,15 +134,11 @@ def export(
         Path | None,
         typer.Option(help="The file to write: .jsonl (keeps all users and rounds), .csv or .parquet (required)."),
     ] = None,
-    known_only: Annotated[
-        bool,
-        typer.Option("--known-only", help="Write it although what some rounds gave away is not known."),
-    ] = False,
 ) -> None:
-    """Write the participation log to a file: what was learned, round by round, for any auditor.
+    """Write the participation log to a file: what the server could open, round by round, for any auditor.
 
-    Rounds that ended without a report are written with what must be assumed, if they were sealed. Otherwise what
-    they gave away is not known, which no log can say: audit the ledger itself, or export with --known-only.
+    Rounds that ended without a report are written with the worst that must be assumed: if they were sealed, every
+    batch that was asked, otherwise every user that was asked, each by itself.
 
     Examples:
 
@@ -155,19 +151,26 @@ def export(
     if out is None:
         raise UsageError("say which file to write: --out log.jsonl, .csv or .parquet")
     check_writable(out)
-    with waiting(f"Reading {_place(ledger)}"), Ledger.open(ledger, read_only=True) as found:
-        if found.unknown_rounds and not known_only:
-            raise UsageError(
-                f"what round {_numbers(found.unknown_rounds)} gave away is not known, and a log cannot say so: "
-                "its audit would promise too much; audit the ledger itself, or give --known-only"
-            )
-        log = found.log()
-        write_log(log, out)
-        typer.echo(f"{len(log.set_rounds)} learned sets of {log.rounds} rounds are in {out}.")
-        if found.assumed_rounds:
-            typer.echo(f"Assumed, for want of a report: round {_numbers(found.assumed_rounds)}.")
-        if found.unknown_rounds:
-            typer.echo(f"What these gave away is not known: round {_numbers(found.unknown_rounds)}.")
+    with waiting(f"Reading {_place(ledger)}"), Ledger.open(ledger, read_only=True) as source:
+        snapshot = source.snapshot()
+    write_log(snapshot.log, out)
+    typer.echo(f"{len(snapshot.log.set_rounds)} learned sets of {snapshot.log.rounds} rounds are in {out}.")
+    for rounds, what in _remarks(snapshot):
+        typer.echo(f"{what}: round {_numbers(rounds)}.")
+
+
+def _remarks(snapshot: Snapshot) -> list[tuple[tuple[int, ...], str]]:
+    """Return the rounds that are not simply what was reported, and what they are counted as."""
+    remarks = (
+        (snapshot.plain_rounds, "Plain: the server saw every user's update by itself"),
+        (snapshot.assumed_rounds, "Ended without a report; every batch asked counts as learned by itself"),
+        (snapshot.unknown_rounds, "Not known what was learned, and unsealed; every user counts as learned alone"),
+        (
+            tuple(each.number for each in snapshot.rounds if each.late),
+            "Sums that messages completed too late count",
+        ),
+    )
+    return [(rounds, what) for rounds, what in remarks if rounds]
 
 
 def _place(ledger: str) -> str:
@@ -195,35 +198,42 @@ def _hash(head: str | None) -> bytes | None:
     return kept
 
 
-def _record(ledger: Ledger, summary: Summary) -> dict[str, Any]:
-    plan = ledger.plan
+def _record(place: str, snapshot: Snapshot, shown: tuple[Round, ...]) -> dict[str, Any]:
+    plan = snapshot.plan
     return {
-        "ledger": ledger.id,
-        "place": ledger.place,
-        "head": {"count": ledger.head.count, "hash": ledger.head.hash.hex()},
-        "users": ledger.users,
-        "waiting": summary.waiting,
+        "ledger": snapshot.id,
+        "place": place,
+        "head": {"count": snapshot.head.count, "hash": snapshot.head.hash.hex()},
+        "users": snapshot.users,
+        "waiting": snapshot.waiting,
         "plan": None if plan is None else {
-            "number": ledger.plan_number,
+            "number": snapshot.plan_number,
             "privacy": plan.privacy,
             "batches": len(plan),
             "sizes": [int(plan.sizes.min()), int(plan.sizes.max())] if len(plan) else [],
-            "charters": len(ledger.charters),
+            "charters": len(snapshot.charters),
         },
-        "rounds": {str(state): count for state, count in summary.rounds.items()},
-        "next_round": ledger.next_round,
-        "steps": ledger.steps,
-        "assumed_rounds": ledger.assumed_rounds,
-        "unknown_rounds": ledger.unknown_rounds,
-        "last": [_round_record(each) for each in summary.last],
+        "rounds": {str(state): count for state, count in snapshot.states.items()},
+        "next_round": snapshot.next_round,
+        "steps": snapshot.steps,
+        "assumed_rounds": snapshot.assumed_rounds,
+        "unknown_rounds": snapshot.unknown_rounds,
+        "plain_rounds": snapshot.plain_rounds,
+        "files": dict(snapshot.files),
+        "last": [_round_record(each) for each in shown],
         "batches": [
             {"batch": batch, "asked": asked, "learned": learned, "lost": lost}
             for batch, (asked, learned, lost) in enumerate(
-                zip(summary.asked.tolist(), summary.learned.tolist(), summary.lost.tolist(), strict=True)
+                zip(snapshot.asked.tolist(), snapshot.included.tolist(), snapshot.lost.tolist(), strict=True)
             )
         ],
-        "retired": [{"since": each.since, "users": each.users.tolist()} for each in summary.retired],
+        "retired": [_change(each) for each in snapshot.retired],
+        "overrides": [_change(each) for each in snapshot.overrides],
     }  # fmt: skip
+
+
+def _change(each: BatchChange) -> dict[str, Any]:
+    return {"since": each.since, "users": each.users.tolist(), "reason": each.reason}
 
 
 def _round_record(each: Round) -> dict[str, Any]:
@@ -240,12 +250,14 @@ def _round_record(each: Round) -> dict[str, Any]:
         "asked_users": 0 if each.cohort is None else len(each.cohort),
         "asked_batches": None if each.cohort is None or not each.plan else each.cohort.batches.tolist(),
         "learned_sets": [len(users) for users in each.learned],
-        "assumed_sets": [len(users) for users in each.assumed],
+        "late_sets": each.late,
+        "alone": len(each.alone),
+        "assumed": each.assumed,
         "unknown": each.unknown,
         "lost": {str(batch): reason for batch, reason in each.lost.items()},
         "reason": each.reason,
         "metrics": {name: value if math.isfinite(value) else None for name, value in each.metrics.items()},
-        "checkpoints": dict(each.checkpoints),
+        "files": dict(each.files),
     }
 
 
@@ -272,43 +284,41 @@ def _numbers(rounds: tuple[int, ...]) -> str:
     return shown if len(rounds) <= 20 else f"{shown} and {len(rounds) - 20} more"  # noqa: PLR2004 - a line's worth
 
 
-def _print(ledger: Ledger, summary: Summary) -> None:
+def _print(place: str, snapshot: Snapshot, shown: tuple[Round, ...]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
     console.width = max(console.width, NARROWEST)
-    plan = ledger.plan
-    console.print(f"{ledger.place}: {ledger.users} users, {ledger.next_round} rounds", soft_wrap=True)
+    plan = snapshot.plan
+    console.print(f"{place}: {snapshot.users} users, {snapshot.next_round} rounds", soft_wrap=True)
     console.print(
         "No plan: rounds ask users one by one."
         if plan is None
-        else f"Plan {ledger.plan_number}: {len(plan)} batches, T = {plan.privacy}, {len(ledger.charters)} with a "
-        f"charter; {len(summary.retired)} retired; {summary.waiting} users wait for a plan."
+        else f"Plan {snapshot.plan_number}: {len(plan)} batches, T = {plan.privacy}, {len(snapshot.charters)} "
+        f"with a charter; {len(snapshot.retired)} retired; {snapshot.waiting} users wait for a plan."
     )
-    if summary.last:
+    if shown:
         console.print()
-        console.print(_rounds_table(summary))
-        console.print(", ".join(f"{count} {state}" for state, count in summary.rounds.items() if count))
-    for rounds, what in (
-        (ledger.assumed_rounds, "Ended without a report; every batch asked is taken as learned by itself: round"),
-        (ledger.unknown_rounds, "Ended without a report and without a seal; what was learned is not known: round"),
-    ):
-        if rounds:
-            console.print(f"{what} {_numbers(rounds)}", style="yellow")
-    if len(summary.asked) and ledger.next_round:
+        console.print(_rounds_table(shown))
+        console.print(", ".join(f"{count} {state}" for state, count in snapshot.states.items() if count))
+    for rounds, what in _remarks(snapshot):
+        console.print(f"{what}: round {_numbers(rounds)}", style="yellow")
+    if len(snapshot.asked) and snapshot.next_round:
         console.print()
         console.print("Batches lost most often, then asked least:")
-        console.print(_batches_table(summary))
-    for each in summary.retired[-BATCHES_SHOWN:]:
-        names = ", ".join(_plain(ledger.names[user]) for user in each.users[:NAMES_SHOWN])
-        more = f" and {len(each.users) - NAMES_SHOWN} more" if len(each.users) > NAMES_SHOWN else ""
-        console.print(f"Retired before round {each.since}: {names}{more}", soft_wrap=True)
+        console.print(_batches_table(snapshot))
+    for changes, done in ((snapshot.retired, "Retired"), (snapshot.overrides, "Overridden by its owners")):
+        for each in changes[-BATCHES_SHOWN:]:
+            names = ", ".join(_plain(snapshot.names[user]) for user in each.users[:NAMES_SHOWN])
+            more = f" and {len(each.users) - NAMES_SHOWN} more" if len(each.users) > NAMES_SHOWN else ""
+            why = f" ({_plain(each.reason)})" if each.reason else ""
+            console.print(f"{done} before round {each.since}: {names}{more}{why}", soft_wrap=True)
     console.print(
-        f"\nHead: {ledger.head.hash.hex()} ({ledger.head.count} records). Keep it elsewhere.", soft_wrap=True
+        f"\nHead: {snapshot.head.hash.hex()} ({snapshot.head.count} records). Keep it elsewhere.", soft_wrap=True
     )
 
 
-def _rounds_table(summary: Summary) -> Table:
+def _rounds_table(shown: tuple[Round, ...]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -323,8 +333,8 @@ def _rounds_table(summary: Summary) -> Table:
         ("why", "left"),
     ):
         table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=heading != "why")
-    for each in summary.last:
-        sets = [len(users) for users in each.learned]
+    for each in shown:
+        sets = [len(users) for users in each.exposure]
         protocol = f"{each.protocol}, sealed" if each.sealed else each.protocol
         table.add_row(
             str(each.number),
@@ -339,15 +349,15 @@ def _rounds_table(summary: Summary) -> Table:
     return table
 
 
-def _batches_table(summary: Summary) -> Table:
+def _batches_table(snapshot: Snapshot) -> Table:
     """The batches that were lost most, and among the others those that were asked least."""
     import numpy as np
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("batch", "asked", "learned", "lost"):
+    for heading in ("batch", "asked", "included", "lost"):
         table.add_column(heading, justify="right")
-    for batch in np.lexsort((summary.asked, -summary.lost))[:BATCHES_SHOWN].tolist():
-        counts = (summary.asked[batch], summary.learned[batch], summary.lost[batch])
+    for batch in np.lexsort((snapshot.asked, -snapshot.lost))[:BATCHES_SHOWN].tolist():
+        counts = (snapshot.asked[batch], snapshot.included[batch], snapshot.lost[batch])
         table.add_row(str(batch), *map(str, counts))
     return table

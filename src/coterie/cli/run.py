@@ -176,12 +176,13 @@ def _run_series(
 
 def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult, list[Path]]:
     """Run what is left of a run and write its report and summary; return the result and the files."""
-    try:
-        view.begin(job)
-        result, written = _finish(job, view, tensorboard=tensorboard)
-    except (KeyboardInterrupt, CoterieError) as error:
-        view.say(_stopped(job, error))
-        raise
+    with job:
+        try:
+            view.begin(job)
+            result, written = _finish(job, view, tensorboard=tensorboard)
+        except (KeyboardInterrupt, CoterieError) as error:
+            view.say(_stopped(job, error))
+            raise
     with atomic_write(job.folder.summary) as file:
         file.write(f"{json.dumps(result.summary(), indent=2)}\n".encode())
     return result, [*written, job.folder.summary]

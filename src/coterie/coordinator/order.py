@@ -11,28 +11,48 @@ from typing import Protocol
 
 import numpy as np
 
+from coterie.coordinator.late import EndedRounds
 from coterie.errors import TooFewUsers, UsageError
-from coterie.ledger import Ledger
+from coterie.ledger import Ledger, State
 from coterie.selection.selectors import Selector
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
 
+RETIRE_AFTER = 10
+"""Rounds in a row in which a batch may be lost before it is asked no more."""
+
+
+def _nobody() -> IntArray:
+    return np.zeros(0, dtype=np.int64)
+
 
 @dataclass(frozen=True, eq=False)
-class Gathered:
-    """What an aggregation brought home from a cohort."""
+class RoundOutcome:
+    """How a round ended: committed (with a mean), abandoned or skipped (with a reason)."""
 
-    learned: tuple[IntArray, ...]
-    """The sets of users whose sums the server learned; none if nobody's update came through."""
-    mean: FloatArray | None
-    """The weighted mean of the updates of all these users."""
+    round: int
+    state: State
+    cohort: Cohort | None = None
+    learned: tuple[IntArray, ...] = ()
+    """The sets of users whose sum the server could open, whether or not it did."""
+    alone: IntArray = field(default_factory=_nobody)
+    """Users of whom the server saw, or may know, the update by itself."""
+    included: IntArray = field(default_factory=_nobody)
+    """The users whose updates are in the mean."""
+    mean: FloatArray | None = None
+    """The weighted mean of the updates of the included users."""
     lost: Mapping[int, str] = field(default_factory=dict)
     """Batches of the cohort that gave nothing, and why."""
     silent: tuple[frozenset[str], ...] = ()
     """For each phase, the users that were asked and did not answer in time."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Users whose messages broke a rule, and the rule."""
-    reason: str = "nobody's update came through"
+    reason: str = ""
     """Why there is no mean, if there is none."""
+
+    @classmethod
+    def abandoned(cls, round_: int, cohort: Cohort, reason: str) -> "RoundOutcome":
+        """Return the outcome of a round in which nothing was learned."""
+        return cls(round_, State.ABANDONED, cohort, reason=reason)
 
 
 class Aggregation(Protocol):
@@ -48,61 +68,57 @@ class Aggregation(Protocol):
         """Return who can be asked at all (members of sealed batches that are formed), or None for everybody."""
         ...
 
-    def gather(self, round_: int, cohort: Cohort) -> Gathered:
-        """Ask the cohort. Raises TooFewUsers if nothing could be learned, UsageError if nothing may be asked."""
+    def gather(self, round_: int, cohort: Cohort, ended: EndedRounds) -> RoundOutcome:
+        """Ask the cohort, and return a round that is committed or abandoned.
+
+        Messages that belong to none of its own phases go to the rounds that have `ended`. Raises TooFewUsers if
+        nothing could be learned, UsageError if nothing may be asked.
+        """
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """How a round ended: committed (with a mean), abandoned or skipped (with a reason)."""
-
-    round: int
-    kind: str
-    reason: str = ""
-    cohort: Cohort | None = None
-    gathered: Gathered = field(default_factory=lambda: Gathered((), None))
-
-    @property
-    def mean(self) -> FloatArray | None:
-        """The weighted mean of the updates, if there is a result."""
-        return self.gathered.mean if self.kind == "committed" else None
-
-    @property
-    def included(self) -> int:
-        """How many users are in the result."""
-        return sum(map(len, self.gathered.learned)) if self.kind == "committed" else 0
-
-
-def _keep_nothing(round_: int, gathered: Gathered) -> None:
-    del round_, gathered
+def _keep_nothing(outcome: RoundOutcome) -> Mapping[str, str]:
+    del outcome
+    return {}
 
 
 class Coordinator:
     """Runs rounds over a ledger, one at a time, also beside other coordinators of the same ledger.
 
     `selector_for` makes the selector for the plan in force (None if the ledger has no plan). All chance comes from
-    `seed` and the step, so that a coordinator which starts again goes on as if it had never stopped.
+    `seed` and the step, so that a coordinator which starts again goes on as if it had never stopped. A batch that
+    was lost in `retire_after` rounds in a row is retired, of which the ledger knows the reason; rounds in which no
+    batch at all came through do not count against any.
 
     >>> import tempfile
     >>> from coterie.selection import BatchSelector, consecutive
     >>> class Everybody:
     ...     name, sealed, terms = "plain", False, b""
     ...     def ready(self, plan): return None
-    ...     def gather(self, round_, cohort): return Gathered((cohort.users,), np.ones(3))
+    ...     def gather(self, round_, cohort, ended):
+    ...         users = cohort.users
+    ...         return RoundOutcome(round_, State.COMMITTED, cohort, alone=users, included=users, mean=np.ones(3))
     >>> with tempfile.TemporaryDirectory() as folder, Ledger.create(folder) as ledger:
     ...     _ = ledger.enrol([f"user-{i}" for i in range(8)])
     ...     ledger.publish_plan(consecutive(users=8, privacy=2))
     ...     coordinator = Coordinator(ledger, lambda plan: BatchSelector(plan, per_round=4), seed=1)
     ...     outcome = coordinator.run_round(np.ones(8, dtype=bool), Everybody())
-    ...     outcome.kind, outcome.included, coordinator.step
+    ...     str(outcome.state), len(outcome.included), coordinator.step
     ('committed', 4, 1)
     """
 
-    def __init__(self, ledger: Ledger, selector_for: Callable[[BatchPlan | None], Selector], seed: int) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        selector_for: Callable[[BatchPlan | None], Selector],
+        seed: int,
+        retire_after: int = RETIRE_AFTER,
+    ) -> None:
         self.ledger = ledger
         self._selector_for = selector_for
         self._seed = seed
+        self._retire_after = retire_after
+        self._ended = EndedRounds(ledger)
         self._selector: tuple[BatchPlan | None, Selector] | None = None
 
     @property
@@ -114,14 +130,14 @@ class Coordinator:
         self,
         available: BoolArray,
         aggregation: Aggregation,
-        keep: Callable[[int, Gathered], None] = _keep_nothing,
+        keep: Callable[[RoundOutcome], Mapping[str, str]] = _keep_nothing,
         step: int | None = None,
-    ) -> Outcome:
+    ) -> RoundOutcome:
         """Run the next round among the available users.
 
         `step` is the step that the aggregation was made for, if it was made for one: if another coordinator has
-        gone on meanwhile, nobody is asked. `keep` gets a round's number and result before the ledger commits it,
-        for a caller that must still have the result if it dies right after the commit.
+        gone on meanwhile, nobody is asked. `keep` gets a result before the ledger commits it, for a caller that
+        must still have it if it dies right after the commit, and returns the digests of the files it wrote.
 
         Raises `Busy` while another coordinator is in a round, and what the aggregation raises as UsageError, after
         the round was abandoned. After any other exception the round stays open, and the next call counts it as
@@ -135,22 +151,34 @@ class Coordinator:
             cohort = self.choose(available, aggregation.ready(self.ledger.plan))
             if cohort is None:
                 reason = "the available users do not fill a cohort"
-                return Outcome(self.ledger.skip_round(reason), "skipped", reason)
+                return RoundOutcome(self.ledger.skip_round(reason), State.SKIPPED, reason=reason)
             round_ = self.ledger.open_round(
                 cohort, sealed=aggregation.sealed, protocol=aggregation.name, terms=aggregation.terms
             )
             try:
-                gathered = aggregation.gather(round_, cohort)
+                outcome = aggregation.gather(round_, cohort, self._ended)
             except TooFewUsers as error:
-                return self._abandoned(round_, cohort, Gathered((), None), str(error))
+                outcome = RoundOutcome.abandoned(round_, cohort, str(error))
             except UsageError as error:
-                self._abandoned(round_, cohort, Gathered((), None), str(error))
+                self._close(RoundOutcome.abandoned(round_, cohort, str(error)), {})
                 raise
-            if gathered.mean is None:
-                return self._abandoned(round_, cohort, gathered, gathered.reason)
-            keep(round_, gathered)  # if it fails, the round stays open: its sums are learned, and must be counted
-            self.ledger.commit_round(round_, gathered.learned, gathered.lost)
-            return Outcome(round_, "committed", cohort=cohort, gathered=gathered)
+            # If `keep` fails, the round stays open: its sums are learned, and must be counted.
+            self._close(outcome, keep(outcome) if outcome.state is State.COMMITTED else {})
+            self._retire()
+            return outcome
+
+    def _close(self, outcome: RoundOutcome, files: Mapping[str, str]) -> None:
+        learned, lost = outcome.learned, outcome.lost
+        if outcome.state is State.COMMITTED:
+            self.ledger.commit_round(outcome.round, learned, lost, alone=outcome.alone, files=files)
+        else:
+            self.ledger.abandon_round(outcome.round, outcome.reason, learned, lost, alone=outcome.alone)
+
+    def _retire(self) -> None:
+        """Retire the batches that were lost too often in a row: their members would wait for nothing."""
+        failing = np.flatnonzero((self.ledger.failures >= self._retire_after) & ~self.ledger.retired)
+        if len(failing):
+            self.ledger.retire(failing.tolist(), f"lost in {self._retire_after} rounds in a row")
 
     def choose(self, available: BoolArray, ready: BoolArray | None = None) -> Cohort | None:
         """Return the cohort of the next round, always the same for one step.
@@ -165,9 +193,8 @@ class Coordinator:
         reachable[: len(available)] = available[:known]
         if ready is not None:
             reachable &= ready
+        if plan is not None:
+            gone = np.append(self.ledger.retired, [True])  # the last entry speaks for users of no batch, in -1
+            reachable &= ~gone[plan.batch_of]
         rng = np.random.default_rng([self._seed, self.step])
         return self._selector[1].choose(reachable, self.ledger.counts[:known], rng)
-
-    def _abandoned(self, round_: int, cohort: Cohort, gathered: Gathered, reason: str) -> Outcome:
-        self.ledger.abandon_round(round_, reason, gathered.learned)
-        return Outcome(round_, "abandoned", reason, cohort, gathered)

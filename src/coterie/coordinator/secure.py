@@ -1,26 +1,27 @@
 """Forming sealed batches and running their rounds, over whatever transport reaches the users."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from coterie.coordinator.order import Gathered
+from coterie.coordinator.late import EndedRounds, numbers_of
+from coterie.coordinator.order import RoundOutcome
 from coterie.errors import PeerError, TooFewUsers, UsageError
-from coterie.ledger import Ledger
+from coterie.ledger import Ledger, State
 from coterie.secagg import (
     BatchFounder,
     BatchRules,
     Charter,
     Outgoing,
-    RoundResult,
     ServerRound,
     Terms,
     sealed_round,
     unsealed_round,
 )
 from coterie.secagg.wire.framing import Data
-from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
+from coterie.values import BatchPlan, BoolArray, Cohort
 
 
 class Moment(NamedTuple):
@@ -95,7 +96,7 @@ class SealedAggregation:
         formed[list(self._ledger.charters)] = True
         return formed[plan.batch_of]
 
-    def gather(self, round_: int, cohort: Cohort) -> Gathered:
+    def gather(self, round_: int, cohort: Cohort, ended: EndedRounds) -> RoundOutcome:
         """Run a round with the cohort's batches."""
         charters = {batch: Charter.decode(self._ledger.charters[batch]) for batch in cohort.batches.tolist()}
         for batch, charter in charters.items():
@@ -104,30 +105,21 @@ class SealedAggregation:
         if len(cohort) < self._terms.min_included:
             raise TooFewUsers(f"the cohort has {len(cohort)} users; a sum needs {self._terms.min_included}")
         server = sealed_round(charters.values(), round_, self._terms)
-        result, silent, refused, reason = collect(server, self._transport, round_)
-        if result is None:
-            return Gathered(self._exposed(cohort, server), None, {}, silent, refused, reason)
-        lost = {batch: result.lost[c.digest] for batch, c in charters.items() if c.digest in result.lost}
-        learned, mean = _opened(self._ledger, cohort, result)
-        return Gathered(learned, mean, lost, silent, refused)
-
-    def _exposed(self, cohort: Cohort, server: ServerRound) -> tuple[IntArray, ...]:
-        """Return the sets that lay open to the server in a round without a result."""
-        number = {self._ledger.names[user]: user for user in cohort.users.tolist()}
-        return tuple(np.array(sorted(number[user] for user in users)) for users in server.exposure().learned)
-
-
-class Collected(NamedTuple):
-    """How a round went."""
-
-    result: RoundResult | None
-    """None if too few users were left."""
-    silent: tuple[frozenset[str], ...]
-    """For each phase, the users that were asked and did not answer in time."""
-    refused: dict[str, str]
-    """Users whose messages broke a rule, and the rule."""
-    reason: str = ""
-    """Why there is no result."""
+        batch_of = {charter.digest: batch for batch, charter in charters.items()}
+        outcome = drive(server, self._transport, self._ledger, cohort, ended=ended, batch_of=batch_of)
+        if outcome.state is State.COMMITTED:
+            return outcome
+        # Without a result no protocol says which batches were incomplete; who was silent does.
+        missing = frozenset[str]().union(*outcome.silent)
+        members = {batch: [member.user for member in charter.members] for batch, charter in charters.items()}
+        return replace(
+            outcome,
+            lost={
+                batch: f"{len(missing.intersection(users))} of {len(users)} users did not answer"
+                for batch, users in members.items()
+                if not missing.isdisjoint(users)
+            },
+        )
 
 
 class UnsealedAggregation:
@@ -143,43 +135,64 @@ class UnsealedAggregation:
         """Everybody can be asked."""
         del plan
 
-    def gather(self, round_: int, cohort: Cohort) -> Gathered:
+    def gather(self, round_: int, cohort: Cohort, ended: EndedRounds) -> RoundOutcome:
         """Run a round with the cohort's users."""
         names = self._ledger.names
         keys = {names[user]: self._ledger.key_of(user) or b"" for user in cohort.users.tolist()}
         server = unsealed_round(self._rules, keys, round_, self._terms)
-        result, silent, refused, reason = collect(server, self._transport, round_)
-        if result is None:
-            return Gathered((), None, {}, silent, refused, reason)
-        learned, mean = _opened(self._ledger, cohort, result)
-        return Gathered(learned, mean, {}, silent, refused)
+        return drive(server, self._transport, self._ledger, cohort, ended=ended, batch_of={})
 
 
-def collect(server: ServerRound, transport: Transport, round_: int) -> Collected:
-    """Drive a round to its end."""
+def drive(
+    server: ServerRound,
+    transport: Transport,
+    ledger: Ledger,
+    cohort: Cohort,
+    *,
+    ended: EndedRounds,
+    batch_of: Mapping[bytes, int],
+) -> RoundOutcome:
+    """Drive a round to its end. `batch_of` gives the number of a batch by its charter's digest.
+
+    What is learned is what the server could open, as the round itself accounts for it (`exposure`), whether or not
+    there is a result.
+    """
+    number = {ledger.names[user]: user for user in cohort.users.tolist()}
     silent: list[frozenset[str]] = []
     refused: dict[str, str] = {}
+    result, reason = None, ""
     outgoing = server.start()
     try:
         while outgoing:
-            for user, data in transport.exchange(outgoing, Moment(round_, len(silent))):
+            for user, data in transport.exchange(outgoing, Moment(server.round, len(silent))):
                 try:
                     server.receive(user, data)
                 except PeerError as error:
                     refused[user] = str(error)
+                    ended.take(user, data)
             silent.append(server.waiting)
             outgoing = server.advance()
-        return Collected(server.finish(), tuple(silent), refused)
+        result = server.finish()
     except TooFewUsers as error:
-        return Collected(None, tuple(silent), refused, str(error))
-
-
-def _opened(ledger: Ledger, cohort: Cohort, result: RoundResult) -> tuple[tuple[IntArray, ...], FloatArray | None]:
-    """Return the learned sets by the users' numbers, and the mean over all of them."""
-    names = ledger.names
-    number = {names[user]: user for user in cohort.users.tolist()}
-    learned = tuple(np.array(sorted(number[user] for user in part.users)) for part in result.learned)
-    return learned, result.sum.values / result.sum.weight if learned else None
+        reason = str(error)
+    exposure = server.exposure()
+    ended.add(server, number, exposure)
+    included = [user for part in result.learned for user in part.users] if result is not None else []
+    return RoundOutcome(
+        round=server.round,
+        state=State.COMMITTED if included else State.ABANDONED,
+        cohort=cohort,
+        learned=tuple(numbers_of(users, number) for users in exposure.learned),
+        alone=numbers_of(exposure.unknown, number),
+        included=numbers_of(included, number),
+        mean=result.sum.values / result.sum.weight if result is not None and included else None,
+        lost={}
+        if result is None
+        else {batch_of[name]: why for name, why in result.lost.items() if name in batch_of},
+        silent=tuple(silent),
+        refused=refused,
+        reason="" if included else reason or "nobody's update came through",
+    )
 
 
 def _plan(ledger: Ledger) -> BatchPlan:

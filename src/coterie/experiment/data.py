@@ -1,5 +1,6 @@
 """The data of a run: loaded, given to the users, and ready to train on."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,20 @@ def load_user_data(data: Data, rng: np.random.Generator, progress: Progress = no
         f"there is no data set or folder {data.source!r}; give {', '.join(DATASETS)}, or a folder with a file "
         "NAME.npz for each user, and test.npz"
     )
+
+
+def data_digest(user_data: UserData) -> str:
+    """Return the SHA-256 of everything that users hold and are tested with."""
+    state = hashlib.sha256()
+    for part in (user_data.images, user_data.labels, user_data.test_images, user_data.test_labels):
+        values = part.numpy()
+        state.update(f"{values.dtype} {values.shape}".encode())
+        state.update(np.ascontiguousarray(values).data)
+    for indices in (user_data.indices, user_data.starts):
+        state.update(f"{len(indices)}".encode())
+        state.update(np.ascontiguousarray(indices, dtype="<i8").data)
+    state.update(repr((user_data.classes, user_data.mean, user_data.std, user_data.names)).encode())
+    return state.hexdigest()
 
 
 def _partition(data: Data, dataset: Dataset, rng: np.random.Generator) -> Partition:

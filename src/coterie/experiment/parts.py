@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from coterie.errors import UsageError
-from coterie.experiment.data import load_user_data
+from coterie.experiment.data import data_digest, load_user_data
+from coterie.experiment.rounding import WordRounding
 from coterie.experiment.spec import Spec
 from coterie.experiment.world import World, drawn_dropout, partition_rng
 from coterie.selection import BatchSelector, Selector, selector_named
@@ -30,6 +31,10 @@ class Parts:
     model: nn.Module
     trainer: Trainer
     selector: Selector
+    data_digest: str
+    """The SHA-256 of all users' data."""
+    rounding: WordRounding | None
+    """How a plain sum is rounded, if it is."""
 
     @property
     def plan(self) -> BatchPlan | None:
@@ -55,14 +60,12 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
     not depend on it, so it is not part of the spec.
     """
     chosen = spec.selection.dropout
-    if (
-        chosen == "by-label"
-    ):  # who is away depends on the data; otherwise a scheme is refused before any is fetched
+    if chosen == "by-label":
         user_data = _user_data(spec, progress)
         dropout = dropout_by_label(_label_counts(user_data))
         world = World(spec.seed, dropout, spec.selection.lost)
         selector = _selector(spec, world)
-    else:
+    else:  # a scheme that cannot be is refused before any data are fetched
         world = World(spec.seed, drawn_dropout(spec.seed, chosen, spec.data.users), spec.selection.lost)
         selector = _selector(spec, world)
         user_data = _user_data(spec, progress)
@@ -72,13 +75,14 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
         raise UsageError(
             f"{workers} workers have no effect on a GPU; leave them out, or set training.device to cpu"
         )
+    digest = data_digest(user_data)
     user_data = user_data.to(device)
     model = make_model(spec.training.model, user_data.classes, spec.seed, user_data.images.shape[1:])
     _check_fit(spec, model, user_data)
     trainer = make_trainer(
         model, user_data, spec.training, cohort=spec.selection.per_round, seed=spec.seed, workers=workers
     )
-    return Parts(spec, world, user_data, model, trainer, selector)
+    return Parts(spec, world, user_data, model, trainer, selector, digest, _rounding(spec, selector))
 
 
 def _user_data(spec: Spec, progress: Progress) -> UserData:
@@ -133,6 +137,20 @@ def _check_aggregation(spec: Spec, selector: Selector) -> None:
         )
     if sealed and selector.plan.privacy < 2:  # noqa: PLR2004 - a sum of one is that one
         raise UsageError(f"T is {selector.plan.privacy}: a seal hides nobody in a batch of one; choose T2 or more")
+
+
+def _rounding(spec: Spec, selector: Selector) -> WordRounding | None:
+    """Return how a plain sum is rounded: as the words of secagg and secagg+ would be, for as many users."""
+    wanted = spec.aggregation
+    if wanted.protocol != "plain" or wanted.word_bits == 0:
+        return None
+    largest = int(selector.plan.sizes.max()) if isinstance(selector, BatchSelector) else 0
+    return WordRounding(
+        word_bits=wanted.word_bits,
+        clip=wanted.clip,
+        weight_cap=wanted.weight_cap if spec.training.weighting == "examples" else 1,
+        cohort=spec.selection.per_round + spec.selection.spare * largest,
+    )
 
 
 def _check_fit(spec: Spec, model: nn.Module, user_data: UserData) -> None:

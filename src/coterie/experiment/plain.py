@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from coterie.coordinator import Gathered
+from coterie.coordinator import EndedRounds, RoundOutcome
 from coterie.errors import TooFewUsers
 from coterie.experiment.parts import Parts
-from coterie.values import BatchPlan, Cohort, IntArray
+from coterie.ledger import State
+from coterie.values import BatchPlan, Cohort, FloatArray, IntArray
 
 
 @dataclass
@@ -31,15 +32,33 @@ class PlainAggregation:
         """Everybody can be asked."""
         del plan
 
-    def gather(self, round_: int, cohort: Cohort) -> Gathered:
-        """Train whoever is not lost, and take the mean."""
-        del round_
+    def gather(self, round_: int, cohort: Cohort, ended: EndedRounds) -> RoundOutcome:
+        """Train whoever is not lost, and take the mean; the server sees every update that arrives by itself."""
+        del ended
         users, broken = self._left(cohort)
         if len(users) == 0:
             raise TooFewUsers("no user of the cohort was left, or no whole batch")
-        mean = self.parts.trainer.mean(self.parameters, users, self.step)
-        self.losses.update(zip(users.tolist(), mean.losses.tolist(), strict=True))
-        return Gathered((users,), mean.vector.cpu().numpy().astype(np.float64), broken)
+        mean, losses = self._mean(users)
+        self.losses.update(zip(users.tolist(), losses.tolist(), strict=True))
+        return RoundOutcome(
+            round=round_,
+            state=State.COMMITTED,
+            cohort=cohort,
+            alone=users,
+            included=users,
+            mean=mean,
+            lost=broken,
+        )
+
+    def _mean(self, users: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return the mean update, rounded as words are if the spec wants that, and the users' losses."""
+        parts = self.parts
+        if parts.rounding is None:
+            mean = parts.trainer.mean(self.parameters, users, self.step)
+            return mean.vector.cpu().numpy().astype(np.float64), mean.losses
+        updates = parts.trainer.updates(self.parameters, users, self.step)
+        seed = parts.world.sum_rounding_seed(self.step)
+        return parts.rounding.mean(updates.vectors, updates.weights, seed), updates.losses
 
     def _left(self, cohort: Cohort) -> tuple[IntArray, dict[int, str]]:
         """Return the users whose updates arrive and count, and the batches that were lost."""

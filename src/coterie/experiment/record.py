@@ -4,16 +4,22 @@ A line that was cut off by a crash is dropped when the record is read; everythin
 """
 
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from coterie.errors import UsageError
-from coterie.storage.files import atomic_write, writing
+from coterie.storage.files import atomic_write, reading, writing
 
-FORMAT = 1
+FORMAT = 2
+LARGEST_LINE = 1 << 20
+"""Bytes that a line of a record has at most."""
+
+_HEAD: dict[str, type] = {"spec": dict, "seed": int, "users": int, "parameters": int, "aggregation": str}
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class RoundRow:
     loss: float | None
     """The same for the loss, if it is a finite number."""
     strong: int
+    """The privacy level of all that the server could open so far."""
     fairness_gap: float
     fairness_gap_completed: float
     cardinality: float
@@ -48,13 +55,20 @@ class RoundRow:
     seconds: float
     """Time that the round took."""
 
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the row's line in a record."""
+        return _digest(_line(asdict(self)))
+
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """A run's record: its head (spec, seed, versions, ...) and its rounds."""
 
     head: dict[str, Any]
     rows: tuple[RoundRow, ...]
+    digest: str = ""
+    """The SHA-256 of the head's line."""
 
 
 class RecordFile:
@@ -63,61 +77,70 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def start(self, head: dict[str, Any]) -> None:
-        """Begin a new record, whole or not at all."""
+    def start(self, head: dict[str, Any]) -> str:
+        """Begin a new record, whole or not at all; return the SHA-256 of its first line."""
+        line = _line({"format": FORMAT, **head})
         with atomic_write(self.path) as file:
-            file.write(_line({"format": FORMAT, **head}).encode())
+            file.write(f"{line}\n".encode())
+        return _digest(line)
 
     def add(self, row: RoundRow) -> None:
         """Append a round; when this returns, a power cut does not take it away."""
         with writing(self.path), self.path.open("ab") as file:
-            file.write(_line(asdict(row)).encode())
+            file.write(f"{_line(asdict(row))}\n".encode())
             file.flush()
             os.fsync(file.fileno())
 
-    def cut(self, steps: int) -> Record:
-        """Drop rounds after a number of steps, and a line that a crash cut off; return what stays.
-
-        The ledger and the checkpoint decide how far a run came; the record follows them.
-        """
-        record = read_record(self.path)
-        kept = tuple(row for row in record.rows if row.step <= steps)
-        lines = [_line(record.head), *(_line(asdict(row)) for row in kept)]
-        with atomic_write(self.path) as file:
-            file.write("".join(lines).encode())
-        return Record(record.head, kept)
+    def repair(self) -> None:
+        """Drop a line that a crash cut off."""
+        with reading(self.path):
+            data = self.path.read_bytes()
+        if not data.endswith(b"\n"):
+            with atomic_write(self.path) as file:
+                file.write(data[: data.rfind(b"\n") + 1])
 
 
-def read_record(path: Path) -> Record:
+def read_record(path: Path) -> RunRecord:
     """Read a run's record; a last line that is not whole is left out."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as a run's record: {error}") from None
-    lines = _objects(text, path)
-    head = next(lines, None)
-    if head is None or head.get("format") != FORMAT:
+    lines = text.split("\n")[:-1]
+    head = _object(lines[0], path, 1) if lines else {}
+    if head.get("format") != FORMAT:
         raise UsageError(f"{path} is not a run's record of format {FORMAT}; check the path")
-    names = {field.name for field in fields(RoundRow)}
-    rows = []
-    for number, line in enumerate(lines, start=2):
-        if line.keys() != names:
-            raise UsageError(f"{path}, line {number}: not a round's row; the file was changed")
-        rows.append(RoundRow(**line))
-    return Record(head, tuple(rows))
+    for name, kind in _HEAD.items():
+        if type(head.get(name)) is not kind:
+            raise UsageError(f"{path}, line 1: {name} is {head.get(name)!r:.40}; the file was changed")
+    rows = (row_of(_object(line, path, n), f"{path}, line {n}") for n, line in enumerate(lines[1:], start=2))
+    return RunRecord(head, tuple(rows), _digest(lines[0]))
 
 
-def _objects(text: str, path: Path) -> Iterator[dict[str, Any]]:
-    lines = text.splitlines()
-    for number, line in enumerate(lines, start=1):
-        try:
-            value = json.loads(line)
-        except ValueError:
-            if number == len(lines) and not text.endswith("\n"):
-                return
-            raise UsageError(f"{path}, line {number}: not JSON; the file was changed") from None
-        yield value if isinstance(value, dict) else {}
+def row_of(values: Mapping[str, Any], where: str) -> RoundRow:
+    """Return the row that an object of JSON is; refuse what is none, and a value of the wrong kind."""
+    if values.keys() != {field.name for field in fields(RoundRow)}:
+        raise UsageError(f"{where}: not a round's row; the file was changed")
+    hints = get_type_hints(RoundRow)
+    for name, value in values.items():
+        kinds = get_args(hints[name]) or (hints[name],)
+        whole = type(value) is int and float in kinds
+        if not (type(value) in kinds or whole) or (type(value) is float and not math.isfinite(value)):
+            raise UsageError(f"{where}: {name} is {value!r:.40}; the file was changed")
+    return RoundRow(**values)
+
+
+def _object(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(line) if len(line) <= LARGEST_LINE else None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path}, line {number}: not JSON; the file was changed") from None
+    return value if isinstance(value, dict) else {}
 
 
 def _line(value: dict[str, Any]) -> str:
-    return json.dumps(value, allow_nan=False) + "\n"
+    return json.dumps(value, allow_nan=False)
+
+
+def _digest(line: str) -> str:
+    return sha256(line.encode()).hexdigest()

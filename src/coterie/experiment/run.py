@@ -1,16 +1,20 @@
 """A run: the coordinator driven to the end, with nothing lost if the process dies at any instant.
 
-A step is: cohort, training, aggregation; the mean set aside on the disk; the ledger's commit; the model moved on
-and checkpointed; the record's row. Wherever it was cut off, the ledger says how far it came, and `resume` goes on.
+A step is: cohort, training, aggregation; the mean set aside on the disk; the ledger's commit, with the digest of
+that; the model moved on and checkpointed; the ledger's note of the checkpoint's digest and the row's; the record's
+row. Wherever it was cut off, the ledger says how far it came, and `resume` goes on: a checkpoint that the ledger
+does not know is made again, a row that is missing is in the checkpoint.
 """
 
 import math
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -19,33 +23,45 @@ from numpy.typing import NDArray
 from coterie import __version__
 from coterie.audit.measures import RunningMeasures
 from coterie.audit.strong import strong_level
-from coterie.coordinator import Aggregation, Coordinator, Gathered, Outcome
+from coterie.coordinator import Aggregation, Coordinator, RoundOutcome
 from coterie.errors import UsageError
-from coterie.experiment.folder import Checkpoint, Pending, RunFolder
+from coterie.experiment.binding import (
+    AGGREGATE,
+    DATA,
+    HEAD,
+    MODEL,
+    RESULT,
+    ROW,
+    check_files,
+    checked_run,
+    progress_of,
+)
+from coterie.experiment.folder import Checkpoint, Parameters, PendingResult, RunFolder
 from coterie.experiment.parts import Parts, prepare
 from coterie.experiment.plain import PlainAggregation
-from coterie.experiment.record import RoundRow, read_record
+from coterie.experiment.record import RoundRow, RunRecord
 from coterie.experiment.spec import Spec
-from coterie.ledger import Ledger, Round, State
+from coterie.ledger import Ledger, Round, Snapshot, State
+from coterie.storage.lock import FileLock
 from coterie.training.data.fetch import Progress, no_progress
 from coterie.training.engine.vector import flatten
 from coterie.training.evaluate import Evaluation, evaluate
-from coterie.values import BoolArray
+from coterie.values import BoolArray, IntArray
 
 if TYPE_CHECKING:  # the cryptography is needed only by runs that use it
     from coterie.experiment.secure import SimulatedFederation
 
 
-ENDED = (State.COMMITTED, State.ABANDONED, State.SKIPPED)
-"""Rounds that are a step of the run; one that a crash left unfinished is tried again in a new round."""
-
-
 class Run:
-    """One run in its folder: `start` a new one or `resume` an old one, then go through its `steps`."""
+    """One run in its folder: `start` a new one or `resume` an old one, go through its `steps`, then `close` it.
 
-    def __init__(self, folder: RunFolder, parts: Parts, ledger: Ledger) -> None:
+    While it is open the folder belongs to this process alone; a second one is refused, and told who has it.
+    """
+
+    def __init__(self, folder: RunFolder, lock: FileLock, parts: Parts, ledger: Ledger) -> None:
         """Not for callers: `start` and `resume` see to it that the folder and the ledger are there."""
         self.folder, self.parts, self.ledger = folder, parts, ledger
+        self._lock = lock
         self.spec = parts.spec
         self.parameters = flatten(parts.model).to(parts.trainer.device)
         self.measures = RunningMeasures(parts.user_data.users)
@@ -61,51 +77,99 @@ class Run:
         """Begin a run in a new folder; `workers` are as in `prepare`."""
         parts = prepare(spec, progress, workers)
         folder = RunFolder.create(path)
-        ledger = Ledger.create(folder.ledger)
-        keys = None
-        if spec.aggregation.protocol != "plain":
-            from coterie.experiment.secure import make_devices
+        with ExitStack() as stack:
+            lock = stack.enter_context(folder.lock())
+            ledger = stack.enter_context(Ledger.create(folder.ledger))
+            keys = None
+            if spec.aggregation.protocol != "plain":
+                from coterie.experiment.secure import make_devices
 
-            keys = make_devices(folder.devices, parts.user_data.users)
-        ledger.enrol(parts.names, keys)
-        if parts.plan is not None:
-            ledger.publish_plan(parts.plan)
-        run = cls(folder, parts, ledger)
-        if run._federation is not None and spec.aggregation.sealed:
-            run._federation.found()
-        folder.save(Checkpoint(0, run._named_parameters(), None))
-        folder.record.start(run._head())  # last: a folder with a record is one that can be resumed
+                keys = make_devices(folder.devices, parts.user_data.users)
+            ledger.enrol(parts.names, keys)
+            if parts.plan is not None:
+                ledger.publish_plan(parts.plan)
+            run = cls(folder, lock, parts, ledger)
+            if run._federation is not None and spec.aggregation.sealed:
+                run._federation.found()
+            model = folder.save(Checkpoint(0, run._named_parameters(), None))
+            head = folder.record.start(run._head())
+            # Last: a ledger that is bound to these is one whose run can be resumed.
+            ledger.bind({HEAD: head, DATA: parts.data_digest, MODEL: model})
+            stack.pop_all()
         return run
 
     @classmethod
     def resume(cls, path: Path, progress: Progress = no_progress, *, workers: int | None = None) -> "Run":
-        """Take up a run where it stopped, whatever stopped it; `workers` are as in `prepare`."""
+        """Take up a run where it stopped, whatever stopped it; refuse one of which a file was changed."""
         folder = RunFolder.open(path)
-        head = read_record(folder.record.path).head
-        spec = Spec.from_tables(head["spec"], str(folder.record.path))
-        run = cls(folder, prepare(spec, progress, workers), Ledger.open(folder.ledger))
-        run._catch_up(folder.latest())
+        with ExitStack() as stack:
+            lock = stack.enter_context(folder.lock())
+            folder.remove_unfinished()
+            ledger = stack.enter_context(Ledger.open(folder.ledger))
+            record, snapshot = checked_run(folder, ledger)
+            check_files(folder, snapshot)
+            spec = Spec.from_tables(record.head["spec"], str(folder.record.path))
+            parts = prepare(spec, progress, workers)
+            if parts.data_digest != snapshot.files[DATA]:
+                raise UsageError(
+                    f"the data of {spec.data.source} are not those that the run in {path} began with; put them "
+                    f"back, or start a new run"
+                )
+            run = cls(folder, lock, parts, ledger)
+            run._check_devices()
+            run._catch_up(record, snapshot)
+            stack.pop_all()
         return run
 
-    def _catch_up(self, checkpoint: Checkpoint) -> None:
-        """Bring model, measures and record to where the ledger is: at most one step ahead of the checkpoint."""
-        step, told = checkpoint.step, len(read_record(self.folder.record.path).rows)
-        ended = [round_ for round_ in self.ledger.rounds() if round_.state in ENDED]
-        if not (step - 1 <= told <= step <= len(ended) <= step + 1):
+    def close(self) -> None:
+        """Let go of the folder."""
+        self.ledger.close()
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _catch_up(self, record: RunRecord, snapshot: Snapshot) -> None:
+        """Bring model, measures and record to where the ledger is."""
+        progress = progress_of(self.folder, snapshot)
+        step = len(progress.steps)
+        checkpoint = self.folder.checkpoint(step, progress.model or snapshot.files[MODEL])
+        self._take_parameters(checkpoint.parameters)
+        self.folder.record.repair()
+        self.rows = list(record.rows)
+        if not step - 1 <= len(self.rows):
+            raise UsageError(f"{self.folder.record.path} lacks rows: the ledger has {step} rounds; put it back")
+        if checkpoint.row is not None and len(self.rows) < step:
+            self._add(checkpoint.row)
+        for round_ in progress.steps:
+            self.measures.add_round(round_.exposure)
+        self.folder.tidy(step) if progress.cut_off is None else self._finish_cut_off(progress.cut_off, step)
+
+    def _take_parameters(self, parameters: Parameters) -> None:
+        expected = {name: part.shape for name, part in self._named_parameters().items()}
+        if {name: part.shape for name, part in parameters.items()} != expected:
             raise UsageError(
-                f"{self.folder.path} does not fit together: its ledger has {len(ended)} rounds, its record {told} "
-                f"and its checkpoint {step}; a file of it was replaced"
+                f"a checkpoint in {self.folder.path} has other layers than the model {self.spec.training.model}; "
+                f"put the right one there"
             )
         layout = self.parts.trainer.layout
-        self.parameters = layout.join({name: torch.from_numpy(a) for name, a in checkpoint.parameters.items()})
-        self.parameters = self.parameters.to(self.parts.trainer.device)
-        self.rows = list(self.folder.record.cut(step).rows)
-        if checkpoint.row is not None and told < step:
-            self._add(checkpoint.row)
-        for round_ in ended[:step]:
-            self.measures.add_round(round_.learned)
-        if len(ended) > checkpoint.step:
-            self._finish_cut_off(ended[-1], checkpoint.step)
+        joined = layout.join({name: torch.from_numpy(each) for name, each in parameters.items()})
+        self.parameters = joined.to(self.parts.trainer.device)
+
+    def _check_devices(self) -> None:
+        """Refuse to go on where devices are ahead of the ledger: it is an older copy of itself."""
+        last = -1 if self._federation is None else self._federation.last_sealed_round
+        if last >= self.ledger.next_round:
+            raise UsageError(
+                f"a device of {self.folder.path} has sealed round {last}, and the ledger knows only rounds below "
+                f"{self.ledger.next_round}: the ledger was put back to an older copy, and rounds would be counted "
+                f"wrongly; put the right ledger there"
+            )
 
     @property
     def done(self) -> bool:
@@ -122,64 +186,80 @@ class Run:
         started = time.perf_counter()
         aggregation = self._aggregation()
         outcome = self._coordinator.run_round(available, aggregation, self._set_aside, step=len(self.rows))
-        loss = None if outcome.mean is None else self._training_loss(outcome.gathered)
+        loss = None if outcome.mean is None else self._training_loss(outcome)
         return self._finish(outcome, int(available.sum()), loss, started)
 
-    def _set_aside(self, round_: int, gathered: Gathered) -> None:
+    def _set_aside(self, outcome: RoundOutcome) -> dict[str, str]:
         """Have a round's result on the disk before the ledger commits the round."""
-        if gathered.mean is not None:
-            self.folder.set_aside(Pending(round_, gathered.mean, self._training_loss(gathered)))
+        if outcome.mean is None:
+            return {}
+        pending = PendingResult(outcome.round, outcome.mean, self._training_loss(outcome))
+        return {RESULT: self.folder.set_aside(pending)}
 
-    def _training_loss(self, gathered: Gathered) -> float:
-        included = np.concatenate(gathered.learned).tolist()
-        return float(np.mean([self._losses[user] for user in included]))
+    def _training_loss(self, outcome: RoundOutcome) -> float:
+        return float(np.mean([self._losses[user] for user in outcome.included.tolist()]))
 
     def _finish_cut_off(self, round_: Round, step: int) -> None:
         """Do what is left of a step whose round ended, but whose checkpoint is missing."""
         started = time.perf_counter()
-        pending = self.folder.pending()
         mean, loss = None, None
         if round_.state is State.COMMITTED:
-            if pending is None or pending.round != round_.number:
-                raise UsageError(
-                    f"{self.folder.path} lacks the result of round {round_.number}; a file was removed"
-                )
+            pending = self.folder.pending(round_.number, round_.files.get(RESULT, ""))
             mean, loss = pending.mean, pending.training_loss
-        gathered = Gathered(round_.learned, mean, round_.lost)
-        outcome = Outcome(round_.number, str(round_.state), round_.reason, round_.cohort, gathered)
+        outcome = RoundOutcome(
+            round=round_.number,
+            state=round_.state,
+            cohort=round_.cohort,
+            learned=round_.learned,
+            alone=round_.alone,
+            included=self._included(round_),
+            mean=mean,
+            lost=round_.lost,
+            reason=round_.reason,
+        )
         available = next(self.parts.world.available(step))
         self._finish(outcome, int(available.sum()), loss, started)
 
-    def _finish(self, outcome: Outcome, available: int, loss: float | None, started: float) -> RoundRow:
-        """Move the model on, and write down what a step gave: checkpoint, record, ledger, in this order."""
+    def _included(self, round_: Round) -> IntArray:
+        """Return the users of a committed round's result: those learned, without sealed batches that were lost."""
+        if round_.state is not State.COMMITTED:
+            return np.zeros(0, dtype=np.int64)
+        plan, known = self.ledger.plan, np.unique(np.concatenate(round_.exposure))
+        if plan is None or not round_.sealed:
+            return known
+        return np.setdiff1d(known, plan.users_of(np.array(sorted(round_.lost), dtype=np.int64)))
+
+    def _finish(self, outcome: RoundOutcome, available: int, loss: float | None, started: float) -> RoundRow:
+        """Move the model on, and write down what a step gave: checkpoint, ledger, record, in this order."""
+        files = {}
         if outcome.mean is not None:
             self.parameters = self.parameters + torch.from_numpy(outcome.mean).to(self.parameters)
             if self.spec.keep_aggregates:
-                users = np.concatenate(outcome.gathered.learned)
-                self.folder.keep_aggregate(len(self.rows) + 1, outcome.mean, users)
-        self.measures.add_round(outcome.gathered.learned)
+                step = len(self.rows) + 1
+                files[AGGREGATE] = self.folder.keep_aggregate(step, outcome.mean, outcome.included)
+        self.measures.add_round((*outcome.learned, *outcome.alone[:, None]))
         row = self._row(outcome, available, loss, started)
-        digest = self.folder.save(Checkpoint(row.step, self._named_parameters(), row))
-        self._add(row)
-        self.ledger.checkpoint(outcome.round, "model", digest)
+        files |= {MODEL: self.folder.save(Checkpoint(row.step, self._named_parameters(), row)), ROW: row.digest}
         tested = {"accuracy": row.accuracy, "loss": row.loss}
-        known = {name: value for name, value in tested.items() if value is not None}
-        if known:
-            self.ledger.note(outcome.round, known)
+        self.ledger.note(
+            outcome.round, {name: value for name, value in tested.items() if value is not None}, files
+        )
+        self._add(row)
+        self.folder.tidy(row.step)
         return row
 
-    def _row(self, outcome: Outcome, available: int, loss: float | None, started: float) -> RoundRow:
+    def _row(self, outcome: RoundOutcome, available: int, loss: float | None, started: float) -> RoundRow:
         step, now = len(self.rows) + 1, self.measures.now
         wanted = step % self.spec.evaluate_every == 0 or step == self.spec.training.rounds
         tested = self._tested() if wanted else None
         return RoundRow(
             step=step,
             round=outcome.round,
-            outcome=outcome.kind,
+            outcome=str(outcome.state),
             available=available,
             asked=0 if outcome.cohort is None else len(outcome.cohort),
-            included=outcome.included,
-            lost_batches=len(outcome.gathered.lost),
+            included=len(outcome.included),
+            lost_batches=len(outcome.lost),
             training_loss=loss,
             accuracy=None if tested is None else tested.accuracy,
             loss=tested.loss if tested is not None and math.isfinite(tested.loss) else None,
@@ -238,12 +318,9 @@ class Run:
             },
         }
 
-    def level(self) -> int | None:
-        """Return the strong privacy level of the ledger's log; None if a round's learned set is unknown."""
-        return None if self.ledger.unknown_rounds else strong_level(self.ledger.log())
-
-    def summary(self) -> dict[str, Any]:
-        """Return what came out, in one object."""
+    def summary(self, snapshot: Snapshot | None = None) -> dict[str, Any]:
+        """Return what came out, in one object; `snapshot` is the ledger's, where it was read already."""
+        log = (self.ledger.snapshot() if snapshot is None else snapshot).log
         tested = next((row for row in reversed(self.rows) if row.accuracy is not None), None)
         now = self.measures.now
         return {
@@ -253,7 +330,7 @@ class Run:
             "lost_batches": sum(row.lost_batches for row in self.rows),
             "accuracy": None if tested is None else tested.accuracy,
             "loss": None if tested is None else tested.loss,
-            "strong": self.level(),
+            "strong": strong_level(log),
             "cardinality": now.cardinality,
             "fairness_gap": now.fairness_gap,
             "seconds": round(sum(row.seconds for row in self.rows), 3),

@@ -73,6 +73,16 @@ class SimulatedFederation:
     def _is_real(self, user: str, identity: bytes) -> bool:
         return user in self._number and self._ledger.key_of(self._number[user]) == identity
 
+    @property
+    def last_sealed_round(self) -> int:
+        """The last round that any device has sealed; -1 if none has, or rounds are unsealed."""
+        last = -1
+        for client in self._clients.values():
+            if isinstance(client, SealedClient):
+                with client.membership.record(SCOPE) as record:
+                    last = max(last, record.sealed_round)
+        return last
+
     def found(self) -> None:
         """Form the batches that have no charter yet."""
         failed = found_batches(self._ledger, self._transport(0), self._rules)

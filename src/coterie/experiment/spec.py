@@ -73,9 +73,8 @@ class Aggregation:
     """How: open, secagg or secagg+ with the users' cryptography; or plain, in the open and as fast as can be."""
     sealed: bool = True
     """Whether batches are sealed; some protocols also run unsealed, for comparison."""
-    word_bits: int = 0
-    """Bits of a word: 16 or 32; 0 leaves it to the protocol (16 where weights are equal and at most 64 users are
-    added), and lets plain add floating-point numbers."""
+    word_bits: Literal[0, 16, 32] = 0
+    """Bits of the words that updates become: 16 or 32; 0 lets a protocol choose, and plain round nothing."""
     clip: float = 0.5
     """Values of an update beyond this are cut off before they are quantised."""
     weight_cap: int = 1

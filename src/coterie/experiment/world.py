@@ -9,7 +9,7 @@ from coterie.selection import AvailabilityModel, IndependentDropout, draw_dropou
 from coterie.values import BoolArray, FloatArray, IntArray
 
 # Each purpose draws from a generator of its own: none disturbs another.
-_DROPOUT, _ONLINE, _LOST, _WHEN, _ROUNDING, _PARTITION = range(6)
+_DROPOUT, _ONLINE, _LOST, _WHEN, _ROUNDING, _PARTITION, _SUM_ROUNDING = range(7)
 
 
 class World:
@@ -36,6 +36,10 @@ class World:
     def rounding(self, user: int) -> np.random.Generator:
         """Return the generator of the secret that a user's device rounds by."""
         return self._rng(_ROUNDING, user)
+
+    def sum_rounding_seed(self, step: int) -> int:
+        """Return the seed with which a step's plain sum is rounded as the protocols' words are."""
+        return int(self._rng(_SUM_ROUNDING, step).integers(2**63))
 
     def _rng(self, *purpose: int) -> np.random.Generator:
         return _rng(self._seed, *purpose)

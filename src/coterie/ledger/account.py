@@ -1,14 +1,15 @@
-"""What a ledger knows: the state after all its records, and its rounds one by one."""
+"""What a ledger knows: the state after all its records, and a snapshot of them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from coterie.errors import UsageError
-from coterie.ledger.events import Checkpointed, Noted, event_of
+from coterie.ledger.events import event_of
 from coterie.ledger.history import History
 from coterie.ledger.interface import BEGINNING, Damaged, Head, Record, Store
 from coterie.ledger.rounds import Round
-from coterie.values import BatchPlan, IntArray, LogBuilder, ParticipationLog
+from coterie.ledger.snapshot import Snapshot, fold
+from coterie.values import BatchPlan, BoolArray, IntArray, ParticipationLog
 
 
 class Account:
@@ -84,7 +85,7 @@ class Account:
 
     @property
     def counts(self) -> IntArray:
-        """In how many committed rounds each user was in a learned set (f_i)."""
+        """In how many committed rounds each user was included (f_i)."""
         return self._history.counts.copy()
 
     @property
@@ -93,19 +94,19 @@ class Account:
         return self._history.open_round()
 
     @property
-    def assumed_rounds(self) -> tuple[int, ...]:
-        """The sealed rounds that ended without a report: `log` takes every batch asked as learned by itself."""
-        return self._left(sealed=True)
+    def failures(self) -> IntArray:
+        """For each batch of the plan in force, how many rounds in a row it was lost in."""
+        return self._history.failures.copy()
 
     @property
-    def unknown_rounds(self) -> tuple[int, ...]:
-        """The rounds without a seal that ended without a report: what they gave away cannot be known."""
-        return self._left(sealed=False)
+    def retired(self) -> BoolArray:
+        """For each batch of the plan in force, whether it was retired."""
+        return self._history.retired
 
-    def _left(self, *, sealed: bool) -> tuple[int, ...]:
-        found = self._history.open
-        ended = self._history.assumed if sealed else self._history.unknown
-        return (*ended, *((found.event.round,) if found and found.event.sealed == sealed else ()))
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The SHA-256 of the files that the ledger belongs to, by name."""
+        return dict(self._history.files)
 
     def refresh(self) -> None:
         """Take in what others appended."""
@@ -114,48 +115,17 @@ class Account:
             for record in self._read(self._head, end):
                 self._take(record)
 
-    def records(self) -> Iterator[Record]:
-        """Yield the records known here, each checked against the one before."""
-        return self._read(Head(0, BEGINNING), self._head)
+    def snapshot(self) -> Snapshot:
+        """Read all records known here once, and return what they add up to."""
+        return fold(self._read(Head(0, BEGINNING), self._head), self._head)
 
-    def stream(self) -> Iterator[Round]:
-        """Yield the rounds in order, reading the records once; notes that came after a round are not in it."""
-        history = History()
-        for record in self.records():
-            closed = history.apply(event_of(record), record.time)
-            if closed is not None:
-                yield closed
-        still = history.open_round()
-        if still is not None:
-            yield still
-
-    def rounds(self) -> Iterator[Round]:
-        """Yield the rounds in order, with everything that is known about them."""
-        metrics: dict[int, dict[str, float]] = {}
-        files: dict[int, dict[str, str]] = {}
-        for record in self.records():
-            if record.kind in ("noted", "checkpointed"):
-                event = event_of(record)
-                if isinstance(event, Noted):
-                    metrics.setdefault(event.round, {}).update(event.metrics)
-                elif isinstance(event, Checkpointed):
-                    files.setdefault(event.round, {})[event.name] = event.sha256
-        for each in self.stream():
-            number = each.number
-            yield replace(
-                each, metrics={**each.metrics, **metrics.get(number, {})}, checkpoints=files.get(number, {})
-            )
+    def rounds(self) -> tuple[Round, ...]:
+        """Return the rounds in order, with everything that is known about them."""
+        return self.snapshot().rounds
 
     def log(self) -> ParticipationLog:
-        """Return what the server learned in all rounds, for the audit to judge.
-
-        A round that ended without a report counts with what must be assumed (`assumed_rounds`); for one that was
-        not sealed there is nothing sound to assume, and the log says nothing about it (`unknown_rounds`).
-        """
-        builder = LogBuilder(self.users, self.names)
-        for each in self.stream():
-            builder.append(*each.learned, *each.assumed)
-        return builder.build()
+        """Return what the server could open in all rounds, for the audit to judge."""
+        return self.snapshot().log
 
     def _read(self, begin: Head, end: Head) -> Iterator[Record]:
         """Yield the records between two heads, each checked against the one before."""

@@ -1,25 +1,25 @@
 """What can happen to a federation: one frozen type per kind of record."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from coterie.ledger.bodies import (
-    Charters,
+    Blobs,
     Digest,
+    Digests,
     Flag,
-    Keys,
     Labels,
     Metrics,
-    Names,
     Number,
     Rising,
     RisingLists,
     Text,
+    Texts,
     decode,
 )
 from coterie.ledger.interface import Damaged, Record
 
-VERSION = 1
+VERSION = 2
 """Of the records' form; `Created` says it."""
 
 
@@ -32,11 +32,18 @@ class Created:
 
 
 @dataclass(frozen=True)
+class Bound:
+    """Files that the ledger belongs to, by name, each once and for good: a run's spec, data and first model."""
+
+    files: Digests
+
+
+@dataclass(frozen=True)
 class Enrolled:
     """Users join; their numbers follow those of the users before. `keys` are their identity keys, if known."""
 
-    names: Names
-    keys: Keys
+    names: Texts
+    keys: Blobs
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +55,31 @@ class Planned:
     batches: RisingLists
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chartered:
     """Batches of the plan in force have their charters, which are only bytes here."""
 
     plan: Number
-    charters: Charters
+    batches: Rising
+    charters: Blobs
+
+
+@dataclass(frozen=True, eq=False)
+class Retired:
+    """Batches of the plan in force are asked no more, for good."""
+
+    plan: Number
+    batches: Rising
+    reason: Text
+
+
+@dataclass(frozen=True, eq=False)
+class Overridden:
+    """All owners in these batches let their devices leave them: a later plan may split them."""
+
+    plan: Number
+    batches: Rising
+    reason: Text
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,29 +96,34 @@ class Opened:
 
 
 @dataclass(frozen=True, eq=False)
-class Committed:
-    """A round ends well.
+class Closed:
+    """A round ends, with a result (`committed`) or given up for a reason: what was learned is learned either way.
 
     `learned` are places among what was asked, if `whole`, else among the cohort's users, sorted: a cohort that
-    answered in full takes next to no bytes. `lost` are places among what was asked, a list per reason.
+    answered in full takes next to no bytes. `alone` are places among the users, of those whose update by itself
+    must be taken as known. `lost` are places among what was asked, a list per reason. `files` are digests of what
+    was written before the round was closed.
     """
 
     round: Number
-    whole: Flag
-    learned: RisingLists
-    reasons: Labels
-    lost: RisingLists
-    metrics: Metrics
-
-
-@dataclass(frozen=True, eq=False)
-class Abandoned:
-    """A round is given up; what was learned before that is learned all the same."""
-
-    round: Number
+    committed: Flag
     reason: Text
     whole: Flag
     learned: RisingLists
+    alone: Rising
+    reasons: Labels
+    lost: RisingLists
+    metrics: Metrics
+    files: Digests
+
+
+@dataclass(frozen=True, eq=False)
+class Exposed:
+    """Messages of a closed round came late: the server could open these sets too. All are users' numbers."""
+
+    round: Number
+    learned: RisingLists
+    alone: Rising
 
 
 @dataclass(frozen=True)
@@ -113,51 +144,30 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Noted:
-    """Numbers about a round that came to be known after it."""
+    """Numbers about a round that came to be known after it, and digests of files that were made of it."""
 
     round: Number
     metrics: Metrics
-
-
-@dataclass(frozen=True)
-class Checkpointed:
-    """A file that was kept after a round."""
-
-    round: Number
-    name: Text
-    sha256: Digest
+    files: Digests
 
 
 Event: TypeAlias = (
     Created
+    | Bound
     | Enrolled
     | Planned
     | Chartered
+    | Retired
+    | Overridden
     | Opened
-    | Committed
-    | Abandoned
+    | Closed
+    | Exposed
     | Unfinished
     | Skipped
     | Noted
-    | Checkpointed
 )
 
-_KINDS: dict[str, type[Event]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        Created,
-        Enrolled,
-        Planned,
-        Chartered,
-        Opened,
-        Committed,
-        Abandoned,
-        Unfinished,
-        Skipped,
-        Noted,
-        Checkpointed,
-    )
-}
+KINDS: dict[str, type[Event]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
 
 
 def kind_of(event: Event) -> str:
@@ -171,7 +181,7 @@ def kind_of(event: Event) -> str:
 
 def event_of(record: Record) -> Event:
     """Return what a record says."""
-    kind = _KINDS.get(record.kind)
+    kind = KINDS.get(record.kind)
     if kind is None:
         raise Damaged(f"there is no kind of record {record.kind!r:.40}")
     return decode(kind, record.body)

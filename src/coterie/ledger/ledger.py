@@ -13,19 +13,21 @@ from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
 from coterie.ledger.account import Account
-from coterie.ledger.bodies import encode
+from coterie.ledger.bodies import Lists, encode
 from coterie.ledger.events import (
     VERSION,
-    Abandoned,
+    Bound,
     Chartered,
-    Checkpointed,
-    Committed,
+    Closed,
     Created,
     Enrolled,
     Event,
+    Exposed,
     Noted,
     Opened,
+    Overridden,
     Planned,
+    Retired,
     Skipped,
     Unfinished,
     event_of,
@@ -33,8 +35,7 @@ from coterie.ledger.events import (
 )
 from coterie.ledger.interface import BEGINNING, Behind, Busy, Head, Record, Store
 from coterie.ledger.location import Location, create_store, open_store
-from coterie.ledger.packing import Lists
-from coterie.ledger.rounds import OpenRound
+from coterie.ledger.rounds import NOBODY, CurrentRound
 from coterie.values import BatchPlan, Cohort, IntArray
 from coterie.values.log import learned_set
 
@@ -127,8 +128,27 @@ class Ledger(Account):
 
     def add_charters(self, charters: Mapping[int, bytes]) -> None:
         """Keep the charters of batches of the plan in force; a batch has one for good."""
-        number = self.plan_number
-        self._append(lambda: Chartered(number, dict(charters)), fixed_plan=True)
+        number, batches = self.plan_number, sorted(charters)
+        event = Chartered(number, np.array(batches, dtype=np.int64), [charters[batch] for batch in batches])
+        self._append(lambda: event, fixed_plan=True)
+
+    def retire(self, batches: Iterable[int], reason: str) -> None:
+        """Ask batches of the plan in force no more, for good."""
+        event = Retired(self.plan_number, _numbers(batches), reason)
+        self._append(lambda: event, fixed_plan=True)
+
+    def override(self, batches: Iterable[int], reason: str) -> None:
+        """Record that all owners in some batches of the plan in force permit that these are split.
+
+        Their devices must have been told so by the owners themselves; a later plan may then put the users into
+        other batches, and the audit judges the common refinement (`Snapshot.partition`).
+        """
+        event = Overridden(self.plan_number, _numbers(batches), reason)
+        self._append(lambda: event, fixed_plan=True)
+
+    def bind(self, files: Mapping[str, str]) -> None:
+        """Bind the ledger to files, by name and SHA-256 in hexadecimal: each name once, and for good."""
+        self._append(lambda: Bound(dict(files)))
 
     @contextmanager
     def claim(self, *, wait: float = 1.0) -> Iterator[int | None]:
@@ -199,21 +219,61 @@ class Ledger(Account):
         learned: Iterable[ArrayLike],
         lost: Mapping[int, str] | None = None,
         metrics: Mapping[str, float] | None = None,
+        *,
+        alone: ArrayLike = (),
+        files: Mapping[str, str] | None = None,
     ) -> None:
-        """Close a round with a result: the learned sets, as users.
+        """Close a round with a result: all sets, as users, whose sum the server could open.
 
-        `lost` tells for each batch of the cohort that was lost (user, if there is no plan) why.
+        `alone` are users whose update by itself it could know. `lost` tells for each batch of the cohort that was
+        lost (user, if there is no plan) why. `files` are digests of what was written down before.
         """
-        found = self._open(round_)
-        whole, places = found.places(self._sets(learned))
-        reasons, losses = _losses(lost or {}, found)
-        told = _checked(metrics or {})
-        self._append(lambda: Committed(round_, whole, places, reasons, losses, told))
+        self._close_round(round_, "", learned, alone, lost=lost, metrics=metrics, files=files)
 
-    def abandon_round(self, round_: int, reason: str, learned: Iterable[ArrayLike] = ()) -> None:
-        """Close a round without a result; sets that were learned before it was given up are learned."""
-        whole, places = self._open(round_).places(self._sets(learned))
-        self._append(lambda: Abandoned(round_, reason, whole, places))
+    def abandon_round(
+        self,
+        round_: int,
+        reason: str,
+        learned: Iterable[ArrayLike] = (),
+        lost: Mapping[int, str] | None = None,
+        *,
+        alone: ArrayLike = (),
+    ) -> None:
+        """Close a round without a result; sets that the server could open all the same are learned."""
+        self._close_round(round_, reason or "no reason was given", learned, alone, lost=lost)
+
+    def _close_round(
+        self,
+        round_: int,
+        reason: str,
+        learned: Iterable[ArrayLike],
+        alone: ArrayLike,
+        *,
+        lost: Mapping[int, str] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        current = self._open(round_)
+        whole, places = current.places(self._sets(learned))
+        reasons, losses = _losses(lost or {}, current)
+        event = Closed(
+            round=round_,
+            committed=not reason,
+            reason=reason,
+            whole=whole,
+            learned=places,
+            alone=current.places_of_users(self._users(alone)),
+            reasons=reasons,
+            lost=losses,
+            metrics=_checked(metrics or {}),
+            files=dict(files or {}),
+        )
+        self._append(lambda: event)
+
+    def expose(self, round_: int, learned: Iterable[ArrayLike], alone: ArrayLike = ()) -> None:
+        """Add to a round that is over what the server could open of it since, because messages came late."""
+        event = Exposed(round_, Lists.of(self._sets(learned)), self._users(alone))
+        self._append(lambda: event)
 
     def skip_round(self, reason: str) -> int:
         """Count a round without a cohort; return its number."""
@@ -221,19 +281,21 @@ class Ledger(Account):
         self._append(lambda: Skipped(self.next_round, reason))
         return self.next_round - 1
 
-    def note(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Keep numbers about a round that came to be known after it."""
-        told = _checked(metrics)
-        self._append(lambda: Noted(round_, told))
-
-    def checkpoint(self, round_: int, name: str, digest: str) -> None:
-        """Keep the SHA-256, in hexadecimal, of a file that was made after a round."""
-        self._append(lambda: Checkpointed(round_, name, digest))
+    def note(
+        self, round_: int, metrics: Mapping[str, float] | None = None, files: Mapping[str, str] | None = None
+    ) -> None:
+        """Keep numbers about a round that came to be known after it, and digests of files made of it."""
+        event = Noted(round_, _checked(metrics or {}), dict(files or {}))
+        self._append(lambda: event)
 
     def _sets(self, learned: Iterable[ArrayLike]) -> list[IntArray]:
-        return [learned_set(users, self.users) for users in learned]
+        return [learned_set(users, self.users).astype(np.int64) for users in learned]
 
-    def _open(self, round_: int) -> OpenRound:
+    def _users(self, users: ArrayLike) -> IntArray:
+        given = np.asarray(users)
+        return learned_set(given, self.users).astype(np.int64) if given.size else NOBODY
+
+    def _open(self, round_: int) -> CurrentRound:
         """Return the open round, which must be this one, and this coordinator's."""
         self._check_claim()
         found = self._history.open
@@ -271,7 +333,11 @@ class Ledger(Account):
         return Record.after(self._head.hash, self._head.count + 1, self._clock(), kind_of(event), body)
 
 
-def _losses(lost: Mapping[int, str], found: OpenRound) -> tuple[list[str], Lists]:
+def _numbers(batches: Iterable[int]) -> IntArray:
+    return np.unique(np.array(list(batches), dtype=np.int64))
+
+
+def _losses(lost: Mapping[int, str], found: CurrentRound) -> tuple[list[str], Lists]:
     """Return the reasons, sorted, and for each the places of what was lost among what was asked."""
     reasons = sorted(set(lost.values()))
     groups = [
@@ -283,11 +349,11 @@ def _losses(lost: Mapping[int, str], found: OpenRound) -> tuple[list[str], Lists
 
 def _checked(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return metrics as plain numbers; one that is infinite, or not a number, is kept as such."""
-    told: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in metrics.items():
         try:
             whole = isinstance(value, int | np.integer) and abs(value) < _EXACT
-            told[str(name)] = int(value) if whole else float(value)
+            numbers[str(name)] = int(value) if whole else float(value)
         except (TypeError, ValueError, OverflowError):
             raise UsageError(f"the metric {name!r} is {value!r:.40}; give a number") from None
-    return told
+    return numbers

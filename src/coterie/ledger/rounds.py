@@ -1,4 +1,4 @@
-"""A round as the ledger tells it: who was asked, what was learned, how it ended."""
+"""A round as the ledger tells it: who was asked, what the server could open, how it ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,9 +7,13 @@ from enum import StrEnum
 import numpy as np
 
 from coterie.errors import UsageError
+from coterie.ledger.bodies import Lists
 from coterie.ledger.events import Opened
-from coterie.ledger.packing import Lists
 from coterie.values import BatchPlan, Cohort, IntArray
+
+NOBODY: IntArray = np.zeros(0, dtype=np.int64)
+PLAIN = "plain"
+"""The protocol of rounds in which the server sees every update by itself."""
 
 
 class State(StrEnum):
@@ -26,10 +30,12 @@ class State(StrEnum):
 class Round:
     """One round; times are UTC in milliseconds since 1970.
 
-    `learned` are the learned sets, as users, that the coordinator reported. Of a round that is unfinished, or
-    still open, nobody reported any: if it was sealed, no smaller sum than one batch's can have come out, and the
-    worst is `assumed`, each batch by itself; otherwise what was learned is `unknown`. `lost` tells for each batch
-    that was lost (each user, where the cohort has no batches) why. `cohort` is None for a skipped round.
+    `learned` are the sets of users whose sum the server could open from the bytes that it received, and `alone`
+    the users of whom it could know, or did see, the update by itself. Both are what the coordinator reported; of
+    a round that is unfinished or still open nobody did, and they are the worst that can have been (`assumed`).
+    `late` counts the learned sets that came after the round was closed; they are in `learned`, at the end.
+    `lost` tells for each batch that was lost (each user, where the cohort has no batches) why. `cohort` is None
+    for a skipped round.
     """
 
     number: int
@@ -43,16 +49,30 @@ class Round:
     terms: str = ""
     coordinator: str = ""
     learned: tuple[IntArray, ...] = ()
-    assumed: tuple[IntArray, ...] = ()
-    unknown: bool = False
+    alone: IntArray = field(default_factory=lambda: NOBODY)
+    assumed: bool = False
+    late: int = 0
     lost: Mapping[int, str] = field(default_factory=dict)
     reason: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    checkpoints: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def exposure(self) -> tuple[IntArray, ...]:
+        """Every set whose sum must be taken as known: the learned sets, and each user of `alone` by itself.
+
+        This is the one rule for what enters the participation log (docs/protocol.md, §8).
+        """
+        return (*self.learned, *np.split(self.alone, len(self.alone))) if len(self.alone) else self.learned
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it is not known what was learned: users count as alone although nobody saw them so."""
+        return len(self.alone) > 0 and self.protocol != PLAIN
 
 
 @dataclass(frozen=True, eq=False)
-class OpenRound:
+class CurrentRound:
     """The round that is open: what was asked, and the users that this means, batch after batch and sorted."""
 
     event: Opened
@@ -62,7 +82,7 @@ class OpenRound:
     users: IntArray
 
     @classmethod
-    def of(cls, event: Opened, time: int, plan: BatchPlan | None) -> "OpenRound":
+    def of(cls, event: Opened, time: int, plan: BatchPlan | None) -> "CurrentRound":
         """Look the batches up in their plan."""
         if plan is None:
             return cls(event, time, None, event.asked, event.asked)
@@ -72,12 +92,16 @@ class OpenRound:
     @property
     def cohort(self) -> Cohort:
         """The users asked, and the batches they come as."""
-        return Cohort(self.users, self.event.asked if self.plan is not None else np.zeros(0, dtype=np.int64))
+        return Cohort(self.users, self.event.asked if self.plan is not None else NOBODY)
 
-    def told(self, state: State) -> Round:
-        """Return the round as it stands, or as it stood when it was left unfinished."""
-        event, left = self.event, state in (State.OPEN, State.UNFINISHED)
-        alone = self.plan if left and event.sealed else None
+    def without_report(self, state: State) -> Round:
+        """Return the round as it stands, with the worst that can have been learned in it.
+
+        If it was sealed, nothing smaller than one batch's sum can have come out: every batch that was asked counts
+        as learned by itself. Otherwise any sum can be known, and every user counts as alone.
+        """
+        event = self.event
+        batches = self.plan if event.sealed else None
         return Round(
             number=event.round,
             state=state,
@@ -88,8 +112,9 @@ class OpenRound:
             protocol=event.protocol,
             terms=event.terms,
             coordinator=event.coordinator,
-            assumed=() if alone is None else tuple(np.sort(alone.batch(batch)) for batch in event.asked),
-            unknown=left and not event.sealed,
+            learned=() if batches is None else tuple(np.sort(batches.batch(each)) for each in event.asked),
+            alone=self.users if batches is None else NOBODY,
+            assumed=True,
         )
 
     def expanded(self, places: Lists, *, whole: bool) -> tuple[IntArray, ...]:
@@ -106,7 +131,7 @@ class OpenRound:
 
     def places(self, learned: Sequence[IntArray]) -> tuple[bool, Lists]:
         """Return learned sets as places: in what was asked, if all are unions of that, else in the users."""
-        among_users = [self._found(users, self.users, "user") for users in learned]
+        among_users = [self.places_of_users(users) for users in learned]
         if self.plan is None:
             return True, Lists.of(among_users)
         batches = [np.unique(self.plan.batch_of[users]) for users in learned]
@@ -117,9 +142,18 @@ class OpenRound:
 
     def places_of(self, asked: IntArray) -> IntArray:
         """Return the places of some of what was asked: of batches, or of users where there is no plan."""
-        return self._found(asked, self.event.asked, "user" if self.plan is None else "batch")
+        return self._places(asked, self.event.asked, "user" if self.plan is None else "batch")
 
-    def _found(self, wanted: IntArray, source: IntArray, what: str) -> IntArray:
+    def places_of_users(self, users: IntArray) -> IntArray:
+        """Return the places of some users of the cohort."""
+        return self._places(users, self.users, "user")
+
+    def users_asked(self, asked: Sequence[int]) -> IntArray:
+        """Return the users of some of what was asked."""
+        items = np.array(sorted(asked), dtype=np.int64)
+        return items if self.plan is None else self.plan.users_of(items)
+
+    def _places(self, wanted: IntArray, source: IntArray, what: str) -> IntArray:
         at: IntArray = np.minimum(np.searchsorted(source, wanted), len(source) - 1)
         strangers = wanted[source[at] != wanted]
         if len(strangers):

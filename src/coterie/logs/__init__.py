@@ -1,38 +1,55 @@
-"""Participation and availability logs as files: CSV and Parquet, in the long form (a row per user and round).
+"""Participation and availability logs as files, as platforms write them.
 
-`csv` and `parquet` turn a file into `rows.Rows` and a log into a file; `rows` turns the rows of either into
-a log, so that both forms mean the same and refuse the same. `lines` are JSON lines, a learned set in each, which
-can tell what rows cannot; `wide` reads CSV with a column for each user.
+`source` reads the bytes once. `csv`, `json` and `parquet` turn them into a `table` of text (or, for lists of
+users, into `sets`); `layout`, `columns`, `rounds` and `times` guess what it says; `rows` and `wide` make the log;
+`understanding` tells what was understood. From `lines`, Coterie's own JSON lines, all of a log comes back.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from coterie.errors import UsageError
-from coterie.logs.csv import read_csv, write_csv
-from coterie.logs.lines import read_lines, write_lines
-from coterie.logs.parquet import read_parquet, write_parquet
-from coterie.logs.rows import Rows, availability_log, check_log, participation_log
-from coterie.logs.wide import is_wide, read_wide
+from coterie.logs.columns import Choice
+from coterie.logs.csv import csv_table, write_csv
+from coterie.logs.json import Sets, has_lines, is_json, read_json, read_json_lines
+from coterie.logs.layout import layout
+from coterie.logs.lines import has_head, read_lines, write_lines
+from coterie.logs.parquet import Columns, is_parquet, parquet_rows, write_parquet
+from coterie.logs.rows import availability_log, check_log, participation_log
+from coterie.logs.sets import sets_rows, table_sets
+from coterie.logs.source import Source, read_source
+from coterie.logs.table import Table, long_rows, understanding
+from coterie.logs.understanding import LogFile, Understanding
+from coterie.logs.wide import read_transposed, read_wide
 from coterie.storage.files import atomic_write
 from coterie.values import AvailabilityLog, ParticipationLog
 
-__all__ = ["read_availability", "read_log", "write_log"]
+__all__ = ["LogFile", "Understanding", "read_availability", "read_log", "write_log"]
 
-ROWS = (".csv", ".parquet")
-LOGS = (*ROWS, ".jsonl")
+WRITTEN = (".csv", ".parquet", ".jsonl")
 
 
 def read_log(
-    path: str | os.PathLike[str], users: int | None = None, rounds: int | None = None
-) -> ParticipationLog:
-    r"""Read a participation log from a `.csv`, `.parquet` or `.jsonl` file.
+    path: str | os.PathLike[str],
+    *,
+    users: int | None = None,
+    rounds: int | None = None,
+    round_column: str | None = None,
+    user_column: str | None = None,
+    delimiter: str | None = None,
+) -> LogFile:
+    r"""Read a participation log of any platform, and say what was understood of it.
 
-    The columns are `round` (an integer, 0 or more) and `user` (a name), and `set` (an integer, 0 or more)
-    where a round has several learned sets. Columns and rows may come in any order. A CSV file may also be wide:
-    `round` and a column of 0 and 1 for each user, a row for each learned set.
+    CSV (with commas, semicolons, tabs, bars or blanks), JSON, JSON lines or Parquet, packed with gzip or not;
+    `"-"` is standard input. The log may be long (a row for each user and round; other columns are ignored),
+    wide (a column for each user and a row for each round, with 0 and 1, true and false, or x), or have all users
+    of a round in a list. Where names of columns are guessed wrongly, `round_column` and `user_column` name them,
+    or give their number, counted from 1; `delimiter` says what parts the fields. Rounds are integers of 0 or
+    more; times are grouped into rounds by a rule that `understanding` tells. Rows that say the same count once,
+    with a warning.
 
-    JSON lines that `write_log` wrote tell all users and rounds, a wide file all users. Any other file cannot
+    JSON lines that `write_log` wrote name all users and rounds, a wide file all users. Any other file cannot
     show users who never took part, nor rounds without a result before its first round or after its last.
     `users` says how many users there are: if all names are integers from 0 to users - 1 they are the users'
     numbers and the log has no names; otherwise the users that the file does not name come last, as `unseen-1`,
@@ -43,28 +60,35 @@ def read_log(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "log.csv"
-    ...     _ = file.write_text("round,user\n3,bob\n3,alice\n5,bob\n")
-    ...     log = read_log(file, users=3, rounds=10)
-    >>> log, log.first, log.names
+    ...     _ = file.write_text("server_round;cid;loss\n3;bob;0,5\n3;alice;0,4\n5;bob;0,3\n")
+    ...     read = read_log(file, users=3, rounds=10)
+    >>> read.log, read.log.first, read.log.names
     (ParticipationLog(3 users, 10 rounds, 2 learned sets), 3, ('alice', 'bob', 'unseen-1'))
+    >>> print(*read.understanding.sentences(), sep="\n")
+    CSV with semicolons, a row for each user and round: rounds from the column 'server_round', users from 'cid'.
+    A round: the number in the column 'server_round'.
+    Not used: loss.
     """
-    suffix = _suffix(Path(path), LOGS)
-    if suffix == ".jsonl":
-        return read_lines(Path(path), users, rounds)
-    if suffix == ".csv" and is_wide(Path(path)):
-        return read_wide(Path(path), users, rounds)
-    return participation_log(_read(Path(path), ("round", "user", "set")), users, rounds)
+    source = read_source(path)
+    log, told = _understood(source, Choice(round_column, user_column, delimiter), users, rounds)
+    return LogFile(log, replace(told, compression=source.compression), source.name, source.sha256)
 
 
 def read_availability(path: str | os.PathLike[str], users: int | None = None) -> AvailabilityLog:
-    """Read who was online when from a `.csv` or `.parquet` file: a row per user online and round.
+    """Read who was online when, from a file of any form that `read_log` reads: a row per user online and round.
 
-    The columns are `round` and `user`. Users, names and `users` are as in `read_log`; the record goes from
-    the first round in the file to the last, and a gap between them is refused: a round that was not recorded
-    cannot be told from one with nobody online.
+    Users, names and `users` are as in `read_log`. The record goes from the first round in the file to the last.
+    A gap between them is refused unless the file is wide: a round that was not recorded cannot be told from one
+    with nobody online.
     """
-    _suffix(Path(path), ROWS)
-    return availability_log(_read(Path(path), ("round", "user")), users)
+    read = read_log(path, users=users)
+    if read.understanding.set_column is not None:
+        raise UsageError(
+            f"{read.name} has the column {read.understanding.set_column!r}; a record of who was online has one "
+            "row for "
+            f"each user and round: remove it"
+        )
+    return availability_log(read.name, read.log, gaps_allowed=read.understanding.form in {"wide", "transposed"})
 
 
 def write_log(log: ParticipationLog, path: str | os.PathLike[str]) -> None:
@@ -81,10 +105,12 @@ def write_log(log: ParticipationLog, path: str | os.PathLike[str]) -> None:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "log.csv"
     ...     write_log(log, file)
-    ...     file.read_text().split(), read_log(file, users=3) == log
+    ...     file.read_text().split(), read_log(file, users=3).log == log
     (['round,user', '0,0', '0,1', '1,1', '1,2'], True)
     """
-    suffix = _suffix(Path(path), LOGS)
+    suffix = Path(path).suffix.lower()
+    if suffix not in WRITTEN:
+        raise UsageError(f"{path}: the name of a log must end in {' or '.join(WRITTEN)}, not in {suffix!r}")
     check_log(log)
     with atomic_write(path) as file:
         if suffix == ".csv":
@@ -95,13 +121,60 @@ def write_log(log: ParticipationLog, path: str | os.PathLike[str]) -> None:
             write_parquet(log, file)
 
 
-def _read(path: Path, columns: tuple[str, ...]) -> Rows:
-    return read_csv(path, columns) if path.suffix.lower() == ".csv" else read_parquet(path, columns)
+def _understood(
+    source: Source, choice: Choice, users: int | None, rounds: int | None
+) -> tuple[ParticipationLog, Understanding]:
+    """Make a log of a file's content, whatever its form is."""
+    if is_parquet(source):
+        columns = Columns(source)
+        table = columns.table()
+        found = layout(table, choice)
+        if found.form == "sets":
+            raise UsageError(f"{source.name} has its users in lists; give a row for each user and round")
+        if found.form != "long":
+            return _from_table(table, choice, users, rounds)
+        rows, told = parquet_rows(columns, found)
+        log, duplicates, warning = participation_log(rows, users, rounds)
+        return log, _with_duplicates(told, duplicates, warning)
+    if not is_json(source):
+        return _from_table(csv_table(source, choice), choice, users, rounds)
+    lines = has_lines(source)
+    if lines and has_head(source):
+        return read_lines(source, users, rounds), Understanding("JSON lines", "sets", "", exact=True)
+    content = read_json_lines(source, choice) if lines else read_json(source, choice)
+    if isinstance(content, Table):
+        return _from_table(content, choice, users, rounds)
+    return _from_sets(source.name, content, users, rounds)
 
 
-def _suffix(path: Path, known: tuple[str, ...]) -> str:
-    suffix = path.suffix.lower()
-    if suffix not in known:
-        forms = " or ".join(known)
-        raise UsageError(f"{path}: the name of a log must end in {forms}, not in {suffix!r}")
-    return suffix
+def _from_table(
+    table: Table, choice: Choice, users: int | None, rounds: int | None
+) -> tuple[ParticipationLog, Understanding]:
+    found = layout(table, choice)
+    match found.form:
+        case "wide":
+            return read_wide(table, found, users, rounds)
+        case "transposed":
+            return read_transposed(table, found, users, rounds)
+        case "sets":
+            told = understanding(table, found)
+            sets = Sets(table.syntax, table_sets(table, found), told.round_column, told.user_column, table.unit)
+            log, again = _from_sets(table.name, sets, users, rounds)
+            return log, replace(again, delimiter=table.delimiter)
+    rows, told = long_rows(table, found)
+    log, duplicates, warning = participation_log(rows, users, rounds)
+    return log, _with_duplicates(told, duplicates, warning)
+
+
+def _from_sets(
+    name: str, found: Sets, users: int | None, rounds: int | None
+) -> tuple[ParticipationLog, Understanding]:
+    rows, held = sets_rows(name, found.round_column or "round", found.sets, found.unit)
+    rule = held.rule if found.round_column else "an entry of the outermost list or object"
+    told = Understanding(found.syntax, "sets", rule, found.round_column, found.user_column)
+    log, duplicates, warning = participation_log(rows, users, rounds)
+    return log, _with_duplicates(told, duplicates, warning)
+
+
+def _with_duplicates(told: Understanding, duplicates: int, warning: str | None) -> Understanding:
+    return replace(told, duplicates=duplicates, warnings=told.warnings + ((warning,) if warning else ()))

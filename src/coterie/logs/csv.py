@@ -1,22 +1,25 @@
-"""Logs as CSV: the header `round,user` (or with `set`), then a row per user and learned set."""
+"""Delimited text: commas, semicolons, tabs, bars or blanks, with a header or without; and logs written as CSV."""
 
 import csv
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import io
+from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.rows import MAX_NUMBER, Rows, check_columns, name_problem, set_numbers
-from coterie.storage.files import reading
-from coterie.values import IntArray, ParticipationLog
+from coterie.logs.columns import LISTS, ROUNDS, TIMES, USERS, Choice, position
+from coterie.logs.rounds import looks_like_round
+from coterie.logs.rows import name_problem, set_numbers
+from coterie.logs.source import Source
+from coterie.logs.table import Piece, Table
+from coterie.values import ParticipationLog
 
 # Rows taken at a time: few enough that they stay in the cache and do not wake the garbage collector.
 _PIECE = 256
+_DELIMITERS = (",", ";", "\t", "|", " ")
+_LOOKED_AT = 2**16  # characters in which the delimiter is looked for
 
 
 class _Reader(Protocol):
@@ -28,111 +31,136 @@ class _Reader(Protocol):
     def __next__(self) -> list[str]: ...
 
 
-@contextmanager
-def csv_rows(path: Path) -> Iterator[_Reader]:
-    """Open a CSV file, in UTF-8 with or without a byte-order mark."""
-    # A byte that is not UTF-8 is let through as a lone surrogate, which no valid text holds, and is refused
-    # where it stands, with its line; the decoder would not know the line.
-    with (
-        reading(path),
-        path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
-    ):
-        yield csv.reader(file, strict=True)
+class Text:
+    """Delimited text: where its rows begin, and how their fields are parted."""
+
+    def __init__(self, source: Source, choice: Choice) -> None:
+        self._source = source
+        utf16 = source.content.startswith((b"\xff\xfe", b"\xfe\xff"))
+        self._encoding = "utf-16" if utf16 else "utf-8-sig"
+        self._above = 0  # lines above the first row: comments, blank lines, and Excel's sep=
+        self.delimiter = self._opening(choice.delimiter)
+        first = next(self._rows(self.open(), 1), [])
+        if not first:
+            raise UsageError(f"{source.name} is empty; its first line should be round,user")
+        if any(name_problem(field) for field in first[0] if field):
+            raise UsageError(f"{source.name}, line {self._above + 1}: this is not text in UTF-8; save it in UTF-8")
+        self.first = [field.strip() for field in first[0]]
+
+    def open(self) -> _Reader:
+        """Return a reader that stands before the first row."""
+        # A byte that is not UTF-8 is let through as a lone surrogate, which no valid text holds, and is refused
+        # where it stands, with its line; the decoder would not know the line.
+        errors = "surrogateescape" if self._encoding == "utf-8-sig" else "replace"
+        text = io.TextIOWrapper(
+            io.BytesIO(self._source.content), encoding=self._encoding, errors=errors, newline=""
+        )
+        for _ in range(self._above):
+            text.readline()
+        return csv.reader(text, delimiter=self.delimiter, strict=True, skipinitialspace=self.delimiter == " ")
+
+    def pieces(self, *, headed: bool) -> Iterator[Piece]:
+        """Yield the rows below the header, all of the full width, with the lines where they begin."""
+        reader = self.open()
+        if headed:
+            next(reader)
+        width, start = len(self.first), reader.line_num
+        for rows in self._rows(reader, _PIECE):
+            lines = np.arange(start + 1, start + len(rows) + 1)
+            if reader.line_num != lines[-1]:  # a quoted name goes over several lines
+                heights = np.fromiter(map(_height, rows), np.int64, len(rows))
+                lines = start + 1 + np.cumsum(heights) - heights
+            start = reader.line_num
+            lines = lines + self._above
+            if set(map(len, rows)) != {width}:
+                lines = lines[np.fromiter(map(bool, rows), np.bool_, len(rows))]
+                rows = [row for row in rows if row]  # noqa: PLW2901
+                for line, row in zip(lines, rows, strict=True):
+                    if len(row) != width:
+                        raise UsageError(
+                            f"{self._source.name}, line {line}: the header has {width} fields and this row "
+                            f"{len(row)}; "
+                            f"complete the row (the file may be cut off here), or say what parts fields with "
+                            f"--delimiter"
+                        )
+            if rows:
+                yield lines, rows
+
+    def _rows(self, reader: _Reader, size: int) -> Iterator[list[list[str]]]:
+        """Yield the rows in pieces of `size`, blank lines as empty rows."""
+        while True:
+            start = reader.line_num
+            rows: list[list[str]] = []
+            try:
+                rows.extend(islice(reader, size))
+            except csv.Error as error:
+                # What came before the error stays in the list, so the line where the bad row begins is known.
+                line = self._above + start + 1 + sum(map(_height, rows))
+                raise UsageError(
+                    f"{self._source.name}, line {line}: the row that begins here is not CSV ({error}); close "
+                    "every "
+                    f"quote, and write a quote inside a quoted name twice"
+                ) from None
+            if not rows:
+                return
+            yield rows
+
+    def _opening(self, chosen: str | None) -> str:
+        """Pass the lines above the first row, and return the delimiter: the one given, or the likeliest."""
+        text = self._source.content[:_LOOKED_AT].decode(self._encoding, errors="replace")
+        lines = text.splitlines() if len(self._source.content) < _LOOKED_AT else text.splitlines()[:-1]
+        for line in lines:
+            if line.startswith("sep=") and len(line) == len("sep=;"):
+                chosen = chosen or line[-1]
+            elif line.strip() and not line.startswith("#"):
+                break
+            self._above += 1
+        if self._above == len(lines):
+            self._above = 0  # nothing but such lines: let the reader say so
+        if chosen is not None:
+            chosen = chosen.replace("\\t", "\t")
+            if len(chosen) != 1 or chosen in '\r\n"':
+                raise UsageError(f"the delimiter is {chosen!r}; give one character, such as ';', or \\t for a tab")
+            return chosen
+        return max(_DELIMITERS, key=lambda each: _likelihood(lines[self._above : self._above + 20], each))
 
 
-def read_csv(path: Path, known: Sequence[str]) -> Rows:
-    """Read the columns of a CSV file; `known` may occur."""
-    # A name's number is its rank among the names in the order of their first rows.
-    numbers: defaultdict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__
-    rounds, sets, users, lines = ([np.zeros(0, dtype=np.int64)] for _ in range(4))
-    with csv_rows(path) as reader:
-        header = csv_header(path, reader)
-        check_columns(f"{path}, line 1", header, known)
-        for piece_lines, rows in csv_pieces(path, reader, len(header)):
-            columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-            rounds.append(csv_integers(path, "round", columns["round"], piece_lines))
-            users.append(np.fromiter(map(numbers.__getitem__, columns["user"]), np.int64, len(rows)))
-            if "set" in columns:
-                sets.append(csv_integers(path, "set", columns["set"], piece_lines))
-            lines.append(piece_lines)
-    return Rows(
-        path,
-        rounds=np.concatenate(rounds),
-        sets=np.concatenate(sets) if "set" in header else None,
-        users=np.concatenate(users),
-        names=list(numbers),
-        lines=np.concatenate(lines),
+def _likelihood(lines: list[str], delimiter: str) -> tuple[int, int, int]:
+    """Rate a delimiter: how many columns have a known name, whether all rows are alike, and how wide they are."""
+    try:
+        rows = list(csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter == " "))
+    except csv.Error:
+        return 0, 0, 0
+    rows = [row for row in rows if row]
+    if not rows or len(rows[0]) == 1:
+        return 0, 0, 0
+    known = sum(position(rows[0], names) is not None for names in (ROUNDS, TIMES, USERS, LISTS))
+    return known, len({len(row) for row in rows}) == 1, len(rows[0])
+
+
+def csv_table(source: Source, choice: Choice) -> Table:
+    """Return delimited text as a table; without a header the columns are called by their numbers."""
+    text = Text(source, choice)
+    headed = not any(map(looks_like_round, text.first)) or _named(text.first)
+    header = text.first if headed else [str(number) for number in range(1, len(text.first) + 1)]
+    return Table(
+        source.name,
+        "CSV",
+        tuple(header),
+        lambda: text.pieces(headed=headed),
+        headed=headed,
+        delimiter=text.delimiter,
     )
 
 
-def csv_header(path: Path, reader: _Reader) -> list[str]:
-    """Return the first row, which is text."""
-    header = next(_rows(path, reader, 1), [])
-    if not header:
-        raise UsageError(f"{path} is empty; its first line must be round,user")
-    if any(name_problem(column) for column in header[0] if column):
-        raise UsageError(f"{path}, line 1: this is not text in UTF-8; save the file as CSV in UTF-8")
-    return header[0]
-
-
-def _rows(path: Path, reader: _Reader, size: int) -> Iterator[list[list[str]]]:
-    """Yield the rows of the file in pieces of `size`."""
-    while True:
-        start = reader.line_num
-        rows: list[list[str]] = []
-        try:
-            rows.extend(islice(reader, size))
-        except csv.Error as error:
-            # What came before the error stays in the list, so the line where the bad row begins is known.
-            line = start + 1 + sum(map(_height, rows))
-            raise UsageError(
-                f"{path}, line {line}: the row that begins here is not CSV ({error}); close every quote, and "
-                f"write a quote inside a quoted name twice"
-            ) from None
-        if not rows:
-            return
-        yield rows
-
-
-def csv_pieces(path: Path, reader: _Reader, width: int) -> Iterator[tuple[IntArray, list[list[str]]]]:
-    """Yield the rows, all of the full width, with the lines where they begin; blank lines are left out."""
-    start = reader.line_num
-    for rows in _rows(path, reader, _PIECE):
-        lines = np.arange(start + 1, start + len(rows) + 1)
-        if reader.line_num != lines[-1]:  # a quoted name goes over several lines
-            heights = np.fromiter(map(_height, rows), np.int64, len(rows))
-            lines = start + 1 + np.cumsum(heights) - heights
-        start = reader.line_num
-        if set(map(len, rows)) != {width}:
-            lines = lines[np.fromiter(map(bool, rows), np.bool_, len(rows))]
-            rows = [row for row in rows if row]  # noqa: PLW2901
-            for line, row in zip(lines, rows, strict=True):
-                if len(row) != width:
-                    raise UsageError(
-                        f"{path}, line {line}: the header has {width} fields and this row {len(row)}; "
-                        f"complete the row (the file may be cut off here)"
-                    )
-        if rows:
-            yield lines, rows
+def _named(first: list[str]) -> bool:
+    """Say whether the first row names columns: a matrix of rounds may have integers among their names."""
+    return any(position(first, names) is not None for names in (ROUNDS, TIMES, USERS, LISTS)) or "" in first
 
 
 def _height(row: list[str]) -> int:
     """Return over how many lines a row goes."""
     return 1 + sum(field.count("\n") + field.count("\r") - field.count("\r\n") for field in row)
-
-
-def csv_integers(path: Path, what: str, column: Sequence[str], lines: IntArray) -> IntArray:
-    """Return a column of integers, 0 or more; int() alone would also let 1_000, ' 7' or '٣' pass."""
-    text = "".join(column)
-    digits = len(str(MAX_NUMBER))
-    if not (text.isascii() and text.isdigit() and all(column) and max(map(len, column)) <= digits):
-        for line, value in zip(lines, column, strict=True):
-            if not (value.isascii() and value.isdigit()):
-                raise UsageError(f"{path}, line {line}: the {what} {value!r} is not an integer of 0 or more")
-            if len(value) > digits:
-                raise UsageError(f"{path}, line {line}: the {what} {value} has more than {digits} digits")
-    return np.fromiter(map(int, column), np.int64, len(column))
 
 
 def write_csv(log: ParticipationLog, file: BinaryIO) -> None:

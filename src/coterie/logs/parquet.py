@@ -1,92 +1,158 @@
-"""Logs as Parquet, through pyarrow: the columns of the CSV form, with types."""
+"""Logs as Parquet, through pyarrow: the columns of a long table, with types."""
 
-from collections.abc import Sequence
-from pathlib import Path
+import io
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.rows import MAX_NUMBER, Rows, check_columns, set_numbers
-from coterie.storage.files import reading
+from coterie.logs.rounds import number_rounds, number_sets
+from coterie.logs.rows import Rows, check_rows, place_of, set_numbers
+from coterie.logs.source import Source, check_growth
+from coterie.logs.table import Layout, Piece, Table, understanding
+from coterie.logs.understanding import Understanding
 from coterie.values import IntArray, ParticipationLog
 
 MAX_ROWS = 2 * 10**8
-MAX_BYTES = 2**32
-"""Of a file unpacked: a small file can claim far more than fits into memory."""
+FREE_ROWS = 4 * 10**6
+MAX_DENSITY = 64
+"""Rows for each byte: equal rows pack into almost nothing, but no log consists of them."""
+_PIECE = 2**16
+_MAGIC = b"PAR1"
 
 
-def read_parquet(path: Path, known: Sequence[str]) -> Rows:
-    """Read the columns of a Parquet file; `known` may occur."""
-    pa, pq = _pyarrow()
-    with reading(path), path.open("rb") as file:
-        try:
-            parquet = pq.ParquetFile(file)
-            check_columns(str(path), parquet.schema_arrow.names, known)
-            _check_size(path, parquet.metadata)
-            table = parquet.read()
-            users = _encoded(pa, path, table["user"])
-            names = [str(name) for name in users.dictionary.to_pylist()]
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+def is_parquet(source: Source) -> bool:
+    """Say whether a log is a Parquet file, or claims to be one."""
+    return source.content.startswith(_MAGIC) or source.name.lower().endswith(".parquet")
+
+
+class Columns:
+    """The columns of a Parquet file, read piece by piece: what repeats stays packed."""
+
+    def __init__(self, source: Source) -> None:
+        self._pa, pq = _pyarrow()
+        self._source = source
+        with self._damage():
+            file = pq.ParquetFile(io.BytesIO(source.content))
+            self._check_size(file.metadata)
+            self.header = tuple(file.schema_arrow.names)
+            # Strings stay in their dictionary: a long one that stands in every row is held once.
+            texts = [field.name for field in file.schema_arrow if _is_text(self._pa, field.type)]
+            self._file = pq.ParquetFile(io.BytesIO(source.content), read_dictionary=texts)
+
+    def table(self) -> Table:
+        """Return the columns as a table of text, to look at what they hold."""
+
+        def pieces() -> Iterator[Piece]:
+            start = 0
+            with self._damage():
+                for batch in self._file.iter_batches(batch_size=256):
+                    columns = [
+                        [texts[place] for place in rows] for texts, rows in map(self._distinct, batch.columns)
+                    ]
+                    yield (
+                        np.arange(start + 1, start + 1 + batch.num_rows),
+                        list(map(list, zip(*columns, strict=True))),
+                    )
+                    start += batch.num_rows
+
+        return Table(self._source.name, "Parquet", self.header, pieces, unit="row")
+
+    def encoded(self, column: int) -> tuple[list[str], IntArray]:
+        """Return a column's different values as text, and each row's place among them."""
+        name, numbers = self.header[column], dict[str, int]()
+        codes = [np.zeros(0, dtype=np.int64)]
+        with self._damage():
+            for batch in self._file.iter_batches(batch_size=_PIECE, columns=[name]):
+                values = batch.column(0)
+                self._check_column(name, values, sum(map(len, codes)))
+                texts, rows = self._distinct(values)
+                ranks = [numbers.setdefault(text, len(numbers)) for text in texts]
+                codes.append(np.array(ranks, dtype=np.int64)[rows])
+        return list(numbers), np.concatenate(codes)
+
+    def _distinct(self, values: Any) -> tuple[list[str], IntArray]:  # noqa: ANN401 - pyarrow is not typed
+        """Return the different values of a piece of a column as text, and each row's place among them."""
+        pa = self._pa
+        if pa.types.is_timestamp(values.type):
+            values = values.cast(pa.timestamp("us", values.type.tz), safe=False)
+        if pa.types.is_nested(values.type):
+            return [""], np.zeros(len(values), dtype=np.int64)  # a list or a record is no cell
+        if not pa.types.is_dictionary(values.type):
+            values = values.dictionary_encode()
+        places = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        used, inverse = np.unique(places, return_inverse=True)
+        texts = [_text(value) for value in values.dictionary.take(pa.array(used[used >= 0])).to_pylist()]
+        return ([""] if -1 in used[:1] else []) + texts, inverse
+
+    def _check_column(self, name: str, values: Any, start: int) -> None:  # noqa: ANN401
+        types = self._pa.types
+        kind = values.type.value_type if types.is_dictionary(values.type) else values.type
+        known = (types.is_integer, types.is_floating, types.is_temporal, types.is_boolean)
+        if not _is_text(self._pa, kind) and not any(test(kind) for test in known):
+            raise UsageError(
+                f"{self._source.name}: the column {name!r} holds {kind}; it must hold text, numbers or times"
+            )
+        if values.null_count:
+            row = start + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) + 1
+            raise UsageError(
+                f"{self._source.name}, row {row}: the column {name!r} is empty (null); complete the row, or "
+                "remove it"
+            )
+
+    def _check_size(self, metadata: Any) -> None:  # noqa: ANN401
+        """Refuse a file that unpacks to more than a log can hold, before it is unpacked."""
+        limit = min(MAX_ROWS, max(FREE_ROWS, MAX_DENSITY * len(self._source.content)))
+        if metadata.num_rows > limit:
+            raise UsageError(
+                f"{self._source.name} holds {metadata.num_rows} rows, more than {limit}, the limit for its "
+                f"{len(self._source.content)} bytes; give its rounds in parts"
+            )
+        unpacked = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+        check_growth(self._source.name, len(self._source.content), unpacked)
+
+    def _damage(self) -> "_Damage":
+        return _Damage(self._pa, self._source.name)
+
+
+class _Damage:
+    """Turns what pyarrow says of a damaged file into a refusal."""
+
+    def __init__(self, pa: Any, name: str) -> None:  # noqa: ANN401
+        self._kinds = (pa.ArrowException, OSError, UnicodeDecodeError)
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, self._kinds):
             reason = str(error).partition("\n")[0]
-            raise UsageError(f"{path} is not a readable Parquet file ({reason}); write it anew") from error
-    return Rows(
-        path,
-        rounds=_integers(pa, path, table, "round"),
-        sets=_integers(pa, path, table, "set") if "set" in table.column_names else None,
-        users=users.indices.to_numpy(),
-        names=names,
-    )
+            raise UsageError(f"{self._name} is not a readable Parquet file ({reason}); write it anew") from error
 
 
-def _check_size(path: Path, metadata: Any) -> None:  # noqa: ANN401
-    """Refuse a file that unpacks to more than a log of this many rows can hold, before it is unpacked."""
-    unpacked = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-    if metadata.num_rows > MAX_ROWS or unpacked > MAX_BYTES:
-        raise UsageError(
-            f"{path} holds {metadata.num_rows} rows in {unpacked} bytes, more than {MAX_ROWS} rows or {MAX_BYTES} "
-            f"bytes; audit the rounds in parts"
-        )
+def parquet_rows(columns: Columns, found: Layout) -> tuple[Rows, Understanding]:
+    """Return the rows of a long table in a Parquet file."""
+    table, name = columns.table(), columns.table().name
+    round_, user = found.round or 0, found.user or 0
+    labels, codes = columns.encoded(round_)
+    check_rows(name, len(codes))
+    names, users = columns.encoded(user)
+    rounds = number_rounds(columns.header[round_], labels, codes, users, lambda row: place_of(name, None, row))
+    sets = None if found.set is None else number_sets(*columns.encoded(found.set))
+    return Rows(name, rounds.numbers, sets, users, names), understanding(table, found, rounds.rule)
 
 
-def _encoded(pa: Any, path: Path, column: Any) -> Any:  # noqa: ANN401 - pyarrow is not typed
-    """Return the users' column as indices into the distinct users."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not any(
-        test(kind)
-        for test in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_string_view,
-            pa.types.is_integer,
-        )
-    ):
-        raise UsageError(f"{path}: the column 'user' holds {kind}; it must hold strings or integers")
-    _refuse_nulls(path, "user", column)
-    wide = pa.large_string() if not pa.types.is_integer(kind) else kind  # any length of text in one piece
-    whole = pa.chunked_array([column.cast(wide).combine_chunks()], type=wide)
-    return whole.chunk(0).dictionary_encode()
+def _is_text(pa: Any, kind: Any) -> bool:  # noqa: ANN401
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
-def _integers(pa: Any, path: Path, table: Any, what: str) -> IntArray:  # noqa: ANN401
-    """Return a column of integers, 0 or more."""
-    column = table[what]
-    if not pa.types.is_integer(column.type):
-        raise UsageError(f"{path}: the column {what!r} holds {column.type}; it must hold integers")
-    _refuse_nulls(path, what, column)
-    values: IntArray = column.to_numpy()
-    bad = np.flatnonzero((values < 0) | (values > MAX_NUMBER))
-    if len(bad):
-        raise UsageError(
-            f"{path}, row {bad[0] + 1}: the {what} {values[bad[0]]} is not an integer from 0 to {MAX_NUMBER}"
-        )
-    return values.astype(np.int64)
-
-
-def _refuse_nulls(path: Path, what: str, column: Any) -> None:  # noqa: ANN401
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy())) + 1
-        raise UsageError(f"{path}, row {row}: the {what} is missing (null); complete the row, or remove it")
+def _text(value: Any) -> str:  # noqa: ANN401
+    """Return a value as a table's cell."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
 
 
 def write_parquet(log: ParticipationLog, file: BinaryIO) -> None:

@@ -4,49 +4,63 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from pathlib import Path
 
 import numpy as np
 
 from coterie.errors import UsageError
+from coterie.logs.rounds import MAX_NUMBER
 from coterie.values import AvailabilityLog, IntArray, ParticipationLog
 
-MAX_NUMBER = 10**18 - 1  # of a round or a set: 18 digits always fit in 64 bits
-
-# One mistyped round number must not ask for the memory of all the rounds up to it.
+_FREE_ROUNDS = 2 * 10**7
+_MAX_GAP = 1000  # rounds for each row of the file, if the caller does not say how many there were
 _MAX_ROUNDS = 10**8
 _MAX_USERS = 2**31 - 1  # users are numbered in 32 bits
 _MAX_UNSEEN = 10**7  # a claimed number must not decide how much memory is taken
 _MAX_CELLS = 10**9  # rounds × users of an availability log, a byte each
+_FREE_CELLS = 10**7
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The columns of a log file; the user of row r is `names[users[r]]`."""
+    """The columns of a log; the user of row r is `names[users[r]]`."""
 
-    path: Path
+    path: str
     rounds: IntArray
     sets: IntArray | None
     users: IntArray
     names: Sequence[str]
     lines: IntArray | None = None  # where each row begins, if the file has lines
+    unit: str = "line"
 
     def __post_init__(self) -> None:
-        if len(self.rounds) == 0:
-            raise UsageError(f"{self.path} holds no rows; a log needs at least one (round, user)")
-        if all(self.names) and (text := "".join(self.names)).isascii() and "\0" not in text:
-            return  # a million names at once
-        for index, name in enumerate(self.names):
-            problem = name_problem(name)
-            if problem:
-                raise UsageError(f"{self.place(int(np.argmax(self.users == index)))}: {problem}")
+        check_rows(self.path, len(self.rounds))
+        check_names(self.names, lambda index: self.place(int(np.argmax(self.users == index))))
 
     def place(self, row: int) -> str:
         """Say where a row stands."""
-        if self.lines is None:
-            return f"{self.path}, row {row + 1}"
-        return f"{self.path}, line {self.lines[row]}"
+        return place_of(self.path, self.lines, row, self.unit)
+
+
+def place_of(path: str, lines: IntArray | None, row: int, unit: str = "line") -> str:
+    """Say where a row of a file stands: in which line, where it has lines."""
+    return f"{path}, row {row + 1}" if lines is None else f"{path}, {unit} {lines[row]}"
+
+
+def check_rows(path: str, count: int) -> None:
+    """Refuse a log without a row."""
+    if count == 0:
+        raise UsageError(f"{path} holds no rows; a log needs at least one (round, user)")
+
+
+def check_names(names: Sequence[str], place: Callable[[int], str]) -> None:
+    """Refuse names that no file form can hold; `place` says where a name stands."""
+    if all(names) and (text := "".join(names)).isascii() and "\0" not in text:
+        return  # a million names at once
+    for index, name in enumerate(names):
+        problem = name_problem(name)
+        if problem:
+            raise UsageError(f"{place(index)}: {problem}")
 
 
 def name_problem(name: str) -> str | None:
@@ -62,19 +76,6 @@ def name_problem(name: str) -> str | None:
     if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
         return f"the user {name!r} is not text in UTF-8; save the file as UTF-8"
     return None
-
-
-def check_columns(place: str, found: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse columns that are not known, that stand twice, or that lack `round` or `user`."""
-    expected = "the columns must be round,user" + (", and set if a round has several" if "set" in known else "")
-    for column in found:
-        if column not in known:
-            raise UsageError(f"{place}: unknown column {column!r}; {expected}")
-        if found.count(column) > 1:
-            raise UsageError(f"{place}: the column {column!r} stands there twice; {expected}")
-    for column in ("round", "user"):
-        if column not in found:
-            raise UsageError(f"{place}: the column {column!r} is missing; {expected}")
 
 
 def check_log(log: ParticipationLog) -> None:
@@ -94,10 +95,15 @@ def set_numbers(log: ParticipationLog) -> IntArray | None:
     return np.arange(len(log.set_rounds)) - np.searchsorted(log.set_rounds, log.set_rounds)
 
 
-def participation_log(rows: Rows, users: int | None, rounds: int | None) -> ParticipationLog:
-    """Make the participation log of the rows; `coterie.logs.read_log` says what `users` and `rounds` do."""
+def participation_log(
+    rows: Rows, users: int | None, rounds: int | None
+) -> tuple[ParticipationLog, int, str | None]:
+    """Make the log of the rows; `coterie.logs.read_log` says what `users` and `rounds` do.
+
+    Rows that say the same count once; how many were left out comes with the log, and a warning.
+    """
     members, names, total = _numbered(rows, users)
-    first, length = _span(rows, rounds)
+    first, length = span(rows.path, rows.rounds, rounds, rows.place)
     if rows.sets is None:
         groups = rows.rounds - first  # a round is a learned set
     else:
@@ -107,12 +113,14 @@ def participation_log(rows: Rows, users: int | None, rounds: int | None) -> Part
     keys = groups * total + members
     ordered = np.sort(keys)
     repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+    warning = None
     if len(repeated):
-        _refuse_repeat(rows, np.flatnonzero(keys == ordered[repeated[0]]))
+        warning = _repeat_warning(rows, np.flatnonzero(keys == ordered[repeated[0]]), len(repeated))
+        ordered = np.delete(ordered, repeated)
     groups, members = np.divmod(ordered, total)
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     learned = groups[starts] if rows.sets is None else pairs // len(labels)
-    return ParticipationLog(
+    log = ParticipationLog(
         users=total,
         rounds=length,
         set_rounds=learned + first,
@@ -121,49 +129,49 @@ def participation_log(rows: Rows, users: int | None, rounds: int | None) -> Part
         names=names,
         first=first,
     )
+    return log, len(repeated), warning
 
 
-def availability_log(rows: Rows, users: int | None) -> AvailabilityLog:
-    """Make the availability log of the rows: a row says that its user was online in its round."""
-    # Counted before anything of that size is made.
-    held, told = _span(rows, None)[1], users if users is not None else len(set(rows.users))
-    if len(np.unique(rows.rounds)) == held and held * told > _MAX_CELLS:
-        raise UsageError(
-            f"{rows.path} has {held} rounds × {told} users, more than {_MAX_CELLS} in all; give the record of "
-            f"fewer rounds, or of a sample of the users"
-        )
-    log = participation_log(rows, users, None)
+def availability_log(path: str, log: ParticipationLog, *, gaps_allowed: bool) -> AvailabilityLog:
+    """Make the record of who was online of a log whose learned sets are the users online in a round."""
     gaps = np.flatnonzero(np.diff(log.set_rounds) > 1)
-    if len(gaps):
+    if len(gaps) and not gaps_allowed:
         raise UsageError(
-            f"{rows.path} has a gap: no row for round {log.set_rounds[gaps[0]] + 1}, though it goes on to round "
+            f"{path} has a gap: no row for round {log.set_rounds[gaps[0]] + 1}, though it goes on to round "
             f"{log.first + log.rounds - 1}; a round that was not recorded cannot be told from one with nobody "
             f"online: number the recorded rounds one after the other"
+        )
+    limit = min(_MAX_CELLS, max(_FREE_CELLS, 1000 * len(log.members)))
+    if log.rounds * log.users > limit:
+        raise UsageError(
+            f"{path} has {log.rounds} rounds × {log.users} users, more than {limit} in all; give the "
+            "record of "
+            f"fewer rounds, or of a sample of the users"
         )
     online = np.zeros((log.rounds, log.users), dtype=np.bool_)
     online[np.repeat(log.set_rounds - log.first, np.diff(log.starts)), log.members] = True
     return AvailabilityLog(online, log.names)
 
 
-def _span(rows: Rows, rounds: int | None) -> tuple[int, int]:
-    """Return the first round, and how many there are: those in the file, or as many as given."""
-    return span(rows.path, rows.rounds, rounds, rows.place)
-
-
-def span(path: Path, found: IntArray, rounds: int | None, place: Callable[[int], str]) -> tuple[int, int]:
-    """Return the first of the rounds found, and how many there are; `place` says where one stands."""
-    first, last = int(found.min()), int(found.max())
-    held = last - first + 1
-    if held > _MAX_ROUNDS:
-        raise UsageError(
-            f"{place(int(np.argmax(found)))}: from round {first} to round {last} there are {held} "
-            f"rounds, more than {_MAX_ROUNDS}; number the rounds one after the other"
-        )
+def span(path: str, held: IntArray, rounds: int | None, place: Callable[[int], str]) -> tuple[int, int]:
+    """Return the first of the rounds that a log holds, and how many there are; `place` says where one stands."""
+    first, last = int(held.min()), int(held.max())
+    count = last - first + 1
     if rounds is None:
-        return first, held
-    if rounds < held:
+        # One mistyped number must not ask for the memory of all the rounds up to it.
+        limit = max(_FREE_ROUNDS, _MAX_GAP * len(held))
+        if count > limit:
+            raise UsageError(
+                f"{place(int(np.argmax(held)))}: from round {first} to round {last} there are {count} rounds, "
+                "more than "
+                f"{limit} for the {len(held)} rows; number the rounds one after the other, or say with --rounds "
+                "how "
+                f"many there were, or with --round-column which column holds them"
+            )
+        return first, count
+    if rounds < count:
         raise UsageError(
-            f"{path} goes from round {first} to round {last}: {held} rounds, more than the {rounds} "
+            f"{path} goes from round {first} to round {last}: {count} rounds, more than the {rounds} "
             f"given; give the number of all rounds, with a result or without"
         )
     if rounds > _MAX_ROUNDS:
@@ -203,7 +211,7 @@ def _ordered(names: Sequence[str], *, integers: bool) -> IntArray:
     return np.array(sorted(range(len(names)), key=key), dtype=np.int64)
 
 
-def with_unseen(path: Path, names: list[str], users: int | None) -> tuple[str, ...]:
+def with_unseen(path: str, names: list[str], users: int | None) -> tuple[str, ...]:
     """Return the names of all `users`: those given, and `unseen-1` and so on for users the file does not name."""
     missing = 0 if users is None else users - len(names)
     if missing == 0:
@@ -218,11 +226,12 @@ def with_unseen(path: Path, names: list[str], users: int | None) -> tuple[str, .
     return (*names, *islice(fresh, missing))
 
 
-def _refuse_repeat(rows: Rows, repeated: IntArray) -> None:
-    """Refuse two rows that say the same."""
-    before, row = (int(index) for index in repeated[:2])
+def _repeat_warning(rows: Rows, same: IntArray, count: int) -> str:
+    """Say that rows say the same, and where the first of them stand."""
+    before, row = (int(index) for index in same[:2])
     learned = "" if rows.sets is None else f"set {rows.sets[row]} of "
-    raise UsageError(
+    others = "" if count == 1 else f", the first of {count} such rows"
+    return (
         f"{rows.place(row)}: the user {rows.names[rows.users[row]]!r} stands twice in {learned}round "
-        f"{rows.rounds[row]} (before: {rows.place(before)}); remove one of the rows"
+        f"{rows.rounds[row]} (before: {rows.place(before)}){others}; counted once"
     )

@@ -1,78 +1,137 @@
-"""Logs as wide CSV: a column for each user, a row for each learned set, 0 and 1 in between.
+"""Matrices of who took part: a column for each user and a row for each learned set, or a column for each round.
 
-The header is `round` and the users' names. A row of zeros is a round without a result, and a column of zeros a
-user who never took part, so a wide file can show both. Several rows of one round are its learned sets.
+A row of zeros is a round without a result, and a column of zeros a user who never took part: such a file shows
+both. Several rows of one round are its learned sets.
 """
 
-from pathlib import Path
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.csv import csv_header, csv_integers, csv_pieces, csv_rows
-from coterie.logs.rows import name_problem, span, with_unseen
+from coterie.logs.columns import MARKS, YES_NO
+from coterie.logs.rounds import Rounds, number_rounds
+from coterie.logs.rows import check_names, place_of, span, with_unseen
+from coterie.logs.table import Layout, Table, understanding
+from coterie.logs.understanding import Understanding
 from coterie.values import IntArray, ParticipationLog
 
-_CELLS = {"0", "1"}
+_BITS = {"0", "1"}
 
 
-def is_wide(path: Path) -> bool:
-    """Say whether a CSV file is wide: a column `round`, none of the long form's, and 0 and 1 in the first row."""
-    with csv_rows(path) as reader:
-        header = csv_header(path, reader)
-        if "round" not in header or {"user", "set"} & set(header) or len(header) == 1:
-            return False
-        _, rows = next(csv_pieces(path, reader, len(header)), (None, []))
-        place = header.index("round")
-        return bool(rows) and {*rows[0][:place], *rows[0][place + 1 :]} <= _CELLS
-
-
-def read_wide(path: Path, users: int | None, rounds: int | None) -> ParticipationLog:
-    """Read a log from a wide CSV file; `users` and `rounds` say of more than the file shows."""
-    found_rounds, lines = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    sets: list[IntArray] = []
-    with csv_rows(path) as reader:
-        header = csv_header(path, reader)
-        place = header.index("round")
-        names = header[:place] + header[place + 1 :]
-        _check_names(path, names, users)
-        for piece_lines, rows in csv_pieces(path, reader, len(header)):
-            found_rounds.append(csv_integers(path, "round", [row[place] for row in rows], piece_lines))
-            lines.append(piece_lines)
-            for line, row in zip(piece_lines.tolist(), rows, strict=True):
-                sets.append(_members(path, line, row[:place] + row[place + 1 :], names))
-    told, where = np.concatenate(found_rounds), np.concatenate(lines)
-    first, length = span(path, told, rounds, lambda row: f"{path}, line {where[row]}")
-    order = [index for index in np.argsort(told, kind="stable").tolist() if len(sets[index])]
-    everyone = with_unseen(path, names, users)
-    return ParticipationLog(
-        users=len(everyone),
+def read_wide(
+    table: Table, found: Layout, users: int | None, rounds: int | None
+) -> tuple[ParticipationLog, Understanding]:
+    """Read a log from a table with a column for each user; `users` and `rounds` say of more than it shows."""
+    place = found.round
+    columns = found.users
+    names = [table.header[column] for column in columns]
+    whole = len(columns) == len(table.header) - (place is not None)
+    if table.headed:
+        _check_columns(table, names)
+    _check_count(table.name, len(names), users)
+    texts: dict[str, int] = {}
+    labels: list[int] = []
+    lines, sets = [np.zeros(0, dtype=np.int64)], []
+    for piece_lines, rows in table.pieces():
+        lines.append(piece_lines)
+        for line, row in zip(piece_lines.tolist(), rows, strict=True):
+            if place is not None:
+                labels.append(texts.setdefault(row[place], len(texts)))
+                cells = row[:place] + row[place + 1 :] if whole else [row[column] for column in columns]
+            else:
+                cells = row
+            sets.append(_members(table.name, line, cells, names))
+    where = np.concatenate(lines)
+    held = _rounds(table, place, list(texts), labels, where)
+    numbers = held.numbers
+    first, length = span(table.name, numbers, rounds, lambda row: place_of(table.name, where, row))
+    order = [index for index in np.argsort(numbers, kind="stable").tolist() if len(sets[index])]
+    everyone = with_unseen(table.name, names, users) if table.headed else None
+    log = ParticipationLog(
+        users=len(everyone) if everyone is not None else users or len(names),
         rounds=length,
-        set_rounds=told[order],
+        set_rounds=numbers[order],
         starts=np.concatenate(([0], np.cumsum([len(sets[index]) for index in order], dtype=np.int64))),
         members=np.concatenate([sets[index] for index in order]) if order else np.zeros(0, dtype=np.int32),
         names=everyone,
         first=first,
     )
+    used = {*columns, place}
+    ignored = tuple(name for column, name in enumerate(table.header) if column not in used)
+    told = replace(understanding(table, found, held.rule), ignored_columns=ignored)
+    return log, replace(told, exact=held.exact and told.round_column == "round" and told.delimiter == ",")
 
 
-def _check_names(path: Path, names: list[str], users: int | None) -> None:
-    for name in names:
-        problem = name_problem(name)
-        if problem:
-            raise UsageError(f"{path}, line 1: {problem}")
+def read_transposed(
+    table: Table, found: Layout, users: int | None, rounds: int | None
+) -> tuple[ParticipationLog, Understanding]:
+    """Read a log from a table with a row for each user and a column for each round."""
+    place = found.user or 0
+    labels = [name for column, name in enumerate(table.header) if column != place]
+    columns = np.arange(len(labels))
+    held = number_rounds("the header", labels, columns, columns, lambda _: table.place)
+    names: list[str] = []
+    members: list[IntArray] = []
+    for piece_lines, rows in table.pieces():
+        for line, row in zip(piece_lines.tolist(), rows, strict=True):
+            names.append(row[place])
+            members.append(_members(table.name, line, row[:place] + row[place + 1 :], labels))
+    _check_columns(table, names)
+    _check_count(table.name, len(names), users)
+    first, length = span(table.name, held.numbers, rounds, lambda _: table.place)
+    took_part = np.concatenate([np.zeros(0, dtype=np.int64), *members]).astype(np.int64)
+    who = np.repeat(np.arange(len(names)), [len(each) for each in members])
+    order = np.lexsort((who, held.numbers[took_part]))
+    learned = held.numbers[took_part][order]
+    starts = np.flatnonzero(np.diff(learned, prepend=-1))
+    everyone = with_unseen(table.name, names, users)
+    log = ParticipationLog(
+        users=len(everyone),
+        rounds=length,
+        set_rounds=learned[starts],
+        starts=np.append(starts, len(learned)),
+        members=who[order],
+        names=everyone,
+        first=first,
+    )
+    return log, understanding(table, found, f"a column, numbered by {'its name' if held.exact else held.rule}")
+
+
+def _rounds(table: Table, place: int | None, texts: list[str], labels: list[int], lines: IntArray) -> Rounds:
+    if place is None:
+        return Rounds(np.arange(len(lines)), "each row, in the order of the file")
+    rows = np.array(labels, dtype=np.int64)
+    # Rows of one time are learned sets of one round; each row counts as a user of its own where times are grouped.
+    return number_rounds(
+        table.header[place], texts, rows, np.arange(len(rows)), lambda row: place_of(table.name, lines, row)
+    )
+
+
+def _check_columns(table: Table, names: Sequence[str]) -> None:
+    check_names(names, lambda _: table.place)
     if len(set(names)) < len(names):
-        twice = next(name for index, name in enumerate(names) if name in names[:index])
-        raise UsageError(f"{path}, line 1: the user {twice!r} has two columns; give every user one")
-    if users is not None and users < len(names):
+        twice, _ = Counter(names).most_common(1)[0]
+        raise UsageError(f"{table.place}: the user {twice!r} stands there twice; give every user one name")
+
+
+def _check_count(path: str, count: int, users: int | None) -> None:
+    if users is not None and users < count:
+        raise UsageError(f"{path} names {count} users, more than the {users} given; give the number of all users")
+
+
+def _members(path: str, line: int, cells: list[str], names: Sequence[str]) -> IntArray:
+    """Return who took part, from a row of 0 and 1 or of like words."""
+    if _BITS.issuperset(cells):
+        return np.flatnonzero(np.frombuffer("".join(cells).encode(), dtype=np.uint8) == ord("1")).astype(np.int32)
+    words = [cell.strip().lower() for cell in cells]
+    known = MARKS if set(words) <= MARKS.keys() else YES_NO
+    values = [known.get(word) for word in words]
+    if None in values:
+        bad = values.index(None)
         raise UsageError(
-            f"{path} names {len(names)} users, more than the {users} given; give the number of all users"
+            f"{path}, line {line}: the column {names[bad]!r} has {cells[bad]!r}; write 0 or 1, or true or false"
         )
-
-
-def _members(path: Path, line: int, cells: list[str], names: list[str]) -> IntArray:
-    """Return who took part, from a row of 0 and 1."""
-    if not _CELLS.issuperset(cells):
-        bad = next(index for index, cell in enumerate(cells) if cell not in _CELLS)
-        raise UsageError(f"{path}, line {line}: the user {names[bad]!r} has {cells[bad]!r}; write 0 or 1")
-    return np.flatnonzero(np.frombuffer("".join(cells).encode(), dtype=np.uint8) == ord("1")).astype(np.int32)
+    return np.flatnonzero(np.array(values, dtype=np.bool_)).astype(np.int32)

@@ -1,5 +1,6 @@
 """Figures, each drawn from a record (a plain dictionary, as the commands write it with --json)."""
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -15,6 +16,13 @@ FORMATS = (".png", ".svg")
 # Okabe and Ito's colours: told apart also by people who do not see all colours.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREY = "#767676"
+# In an SVG alone: letters and axes that are light where the scheme is dark; the ground is the page's own.
+DARK = """<style>@media (prefers-color-scheme: dark) {
+ text { fill: #d6d9de !important }
+ [style*="stroke: #000000"] { stroke: #a3a9b2 !important }
+ [style*="fill: #000000"] { fill: #d6d9de !important }
+}</style>
+"""
 LARGEST_LINEAR_LEVEL = 40
 
 
@@ -53,9 +61,12 @@ def _figure(path: Path, width: float, height: float, columns: int = 1) -> Iterat
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure.subplots(1, columns)
         kind = path.suffix.lower().removeprefix(".")
-        metadata = {"Date": None} if kind == "svg" else {}
+        svg: dict[str, Any] = {"metadata": {"Date": None}, "transparent": True} if kind == "svg" else {}
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=kind, dpi=160, **svg)
+        content = drawn.getvalue()
         with atomic_write(path) as file:
-            figure.savefig(file, format=kind, dpi=160, metadata=metadata)
+            file.write(content.replace(b" <defs>", DARK.encode() + b" <defs>", 1) if svg else content)
 
 
 def trade_off(record: dict[str, Any], path: Path) -> None:
@@ -108,9 +119,9 @@ def exposure(record: dict[str, Any], path: Path) -> None:
     from matplotlib.patches import Patch
 
     shades = {
-        "not in the round": "#F2F2F2",
+        "not in the round": "#80808020",  # on a light ground as on a dark one
         "took part": COLOURS[0],
-        "exposed": "#F6C9A6",
+        "exposed": f"{COLOURS[1]}55",
         "took part, exposed": COLOURS[1],
     }
     panels = record["panels"]

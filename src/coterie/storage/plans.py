@@ -20,6 +20,9 @@ _VERSION = 1
 _BATCHES_WRITTEN = 1 << 14  # at a time, as of names
 _BYTES_READ = 1 << 20  # at a time
 
+_FREE_USERS = 10**6
+_USERS_PER_BYTE = 10  # where all users are in batches, each takes two bytes at least; others have left
+
 _T = TypeVar("_T")
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
@@ -81,11 +84,22 @@ def read_plan(path: str | os.PathLike[str]) -> BatchPlan:
             f"write the plan anew, or use the Coterie that wrote it"
         )
     file = _decoded(path, data, _PlanFile)
+    _check_users(path, file.users, len(data))
     members, starts = _members(path, file.batches)
     try:
         return BatchPlan(file.users, file.privacy, members, starts, file.names)
     except UsageError as error:
         raise UsageError(f"{os.fspath(path)}: {error}") from error
+
+
+def _check_users(path: str | os.PathLike[str], users: int, size: int) -> None:
+    """Refuse a plan with far more users than its batches can hold: memory must not follow a claim."""
+    limit = max(_FREE_USERS, _USERS_PER_BYTE * size)
+    if users > limit:
+        raise UsageError(
+            f"{os.fspath(path)} is not a plan: {users} users are more than {limit}, the limit for a plan of "
+            f"{size} bytes"
+        )
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:

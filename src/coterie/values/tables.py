@@ -49,8 +49,8 @@ def _value(hint: Any, value: Any, what: str, name: str) -> Any:  # noqa: ANN401
         other = next(each for each in inside if each is not words)
         return _value(words if isinstance(value, str) else other, value, what, name)
     if origin is Literal:
-        if value not in inside:
-            raise UsageError(f"{name} is {value!r}; give one of {', '.join(inside)}")
+        if not any(type(value) is type(each) and value == each for each in inside):
+            raise UsageError(f"{name} is {value!r}; give one of {', '.join(map(str, inside))}")
         return value
     if origin is tuple:
         if not isinstance(value, list | tuple):

@@ -9,7 +9,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from coterie import ParticipationLog
 from coterie.audit import Audit
-from coterie.audit.weak import bases, hitting, search
+from coterie.audit.weak import bounds, search
 from coterie.audit.weak.elimination import Echelon, random_primes
 from support.audit import rational
 from support.audit.hard_logs import dense, doubling_chain, planted, random_selection
@@ -174,7 +174,7 @@ def test_a_bound_that_the_solver_cannot_finish_is_still_a_bound(monkeypatch):
     log = random_selection(24, 8, 10, np.random.default_rng(3))
     truth = bracket(log)
     assert truth.exact
-    monkeypatch.setattr(hitting, "_LONGEST", 1e-3)
+    monkeypatch.setattr(bounds, "_LONGEST", 1e-3)
     monkeypatch.setattr(search.WeakSearch, "_projections", lambda *_: iter(()))
     monkeypatch.setattr(search.WeakSearch, "_disjoint_bases", lambda *_: iter(()))
     found = steps(log, 40)
@@ -190,7 +190,7 @@ def test_the_lightest_pair_is_the_lightest(seed):
         form.add_column()
     for _, members in random_selection(12, 4, 7, rng).sets():
         form.add(members)
-    weight, support = bases.lightest_pair(form, sizes, lambda: False)
+    weight, support = bounds.lightest_pair(form, sizes, lambda: False)
     lightest = min(
         sizes[form.free][(form.dense[one] - ratio * form.dense[other]) % 31 != 0].sum()
         + sizes[form.pivots[[one, other]]].sum()

@@ -169,7 +169,7 @@ def test_a_kept_plan_is_good_news():
     assert said.startswith("The required level of 6 is met: users hide in groups of at least 6.")
     assert tone == "good"
     text = text_of(page_of(verdict))
-    assert "Every sum was of whole batches" in text
+    assert "Batches took part whole or not at all, as the plan says." in text
     assert "As long as rounds take whole batches, the strong level stays at least 6" in text
     assert "coterie audit log.csv --require 6" in text
     assert "coterie plan " not in text
@@ -217,7 +217,7 @@ def test_a_plain_run_promises_nothing(cases):
     verdict = cases["plain"]
     html = page_of(verdict)
     rows = rows_of(html, "Isolated users, in the order in which they became so.")
-    assert len(rows) == len(verdict.classes.seen)
+    assert len(rows) == len(verdict.classes.participants)
     assert all(row[2] == "one sum is this user's update" for row in rows)
     assert "nobody's update" not in text_of(html)
     assert "Encrypt the aggregation" in html

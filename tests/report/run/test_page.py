@@ -12,7 +12,7 @@ import pytest
 
 from coterie import UsageError
 from coterie.audit import measure, strong_level
-from coterie.experiment.record import Record, RecordFile
+from coterie.experiment.record import RecordFile, RunRecord
 from coterie.report.figures import run_measures, training_curve
 from coterie.report.run.page import run_page
 from coterie.report.run.plots import batch_blocks
@@ -102,7 +102,7 @@ def test_notes_next_steps_date_and_settings_stand_in_the_page():
 def test_a_run_that_has_not_begun_has_a_page():
     """No rounds, no measurements: the page says so."""
     run = simulated(rounds=1)
-    empty = replace(run, record=Record(run.record.head, ()), log=LogBuilder(120).build(), health=None)
+    empty = replace(run, record=RunRecord(run.record.head, ()), log=LogBuilder(120).build(), health=None)
     html = page_of(empty)
     assert "No sum was learned" in html
     assert "Neither accuracy nor loss was measured" in html

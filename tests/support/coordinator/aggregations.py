@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coterie.coordinator import Gathered
+from coterie.coordinator import RoundOutcome
 from coterie.ledger import Ledger, State
 from coterie.ledger.verify import verify
 
@@ -24,14 +24,28 @@ class Scripted:
         del plan
         return self.able
 
-    def gather(self, round_, cohort):
+    def gather(self, round_, cohort, ended):
+        del ended
         return self.act(round_, cohort)
+
+
+def outcome_of(round_, cohort, learned, mean, *, lost=None, reason=""):
+    """The outcome of a round that learned some sets: all of them are included, if there is a mean."""
+    return RoundOutcome(
+        round=round_,
+        state=State.ABANDONED if mean is None else State.COMMITTED,
+        cohort=cohort,
+        learned=tuple(learned),
+        included=np.zeros(0, dtype=np.int64) if mean is None else np.unique(np.concatenate(learned)),
+        mean=mean,
+        lost=lost or {},
+        reason=reason or ("nobody's update came through" if mean is None else ""),
+    )
 
 
 def everybody(round_, cohort):
     """One sum over the whole cohort; a user's update is its number."""
-    del round_
-    return Gathered((cohort.users,), np.array([cohort.users.mean()]))
+    return outcome_of(round_, cohort, [cohort.users], np.array([cohort.users.mean()]))
 
 
 def raising(error):
@@ -52,7 +66,9 @@ def check_sound(location):
         counts = np.zeros(ledger.users, dtype=np.int64)
         for each in rounds:
             if each.state is State.COMMITTED:
-                for user in set().union(*(users.tolist() for users in each.learned)):
+                for user in set().union(
+                    *(users.tolist() for users in each.learned[: len(each.learned) - each.late])
+                ):
                     counts[user] += 1
         assert ledger.counts.tolist() == counts.tolist()
         ended = (State.COMMITTED, State.ABANDONED, State.SKIPPED)

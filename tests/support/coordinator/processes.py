@@ -7,10 +7,11 @@ import time
 
 import numpy as np
 
-from coterie.coordinator import Coordinator, Gathered
+from coterie.coordinator import Coordinator
 from coterie.errors import TooFewUsers
 from coterie.ledger import Busy, Ledger, State
 from coterie.selection import BatchSelector, consecutive
+from support.coordinator.aggregations import outcome_of
 
 SEED = 3
 PLAN = consecutive(users=12, privacy=2)
@@ -56,12 +57,12 @@ class Cheap:
     def ready(self, plan):
         del plan
 
-    def gather(self, round_, cohort):
-        del round_
+    def gather(self, round_, cohort, ended):
+        del ended
         users = learned(self._coordinator.step, cohort)
         if len(users) == 0:
             raise TooFewUsers("no batch came through")
-        return Gathered((users,), users.mean(keepdims=True))
+        return outcome_of(round_, cohort, [users], users.mean(keepdims=True))
 
 
 def uninterrupted(steps, presence):
@@ -116,7 +117,7 @@ def _coordinator(ledger):
 
 def _told(outcome):
     """The round's number and what was learned in it."""
-    return outcome.round, [users.tolist() for users in outcome.gathered.learned]
+    return outcome.round, [users.tolist() for users in outcome.learned]
 
 
 def told(pipe):

@@ -14,13 +14,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from coterie.report.run.folder import write_run_report
 
 from coterie.cli import main
-from coterie.experiment.folder import RunFolder
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
+from coterie.ledger import Ledger
 from coterie.ledger.verify import verify
+from coterie.report.run.page import write_run_report
+from coterie.report.run.result import read_run
 
 ROOM = 64 * 1024
 
@@ -51,8 +52,9 @@ def coterie(log, *arguments):
 def digest(folder):
     """A digest of the newest model in a run's folder."""
     found = hashlib.sha256()
-    for name, values in sorted(RunFolder(folder).latest().parameters.items()):
-        found.update(name.encode() + np.ascontiguousarray(values).tobytes())
+    with np.load(max((folder / "checkpoints").glob("*.npz"))) as file:
+        for name in sorted(name for name in file.files if not name.startswith("/")):
+            found.update(name.encode() + np.ascontiguousarray(file[name]).tobytes())
     return found.hexdigest()
 
 
@@ -61,10 +63,17 @@ def uninterrupted(disk, spec):
     run = Run.start(Spec.read(spec), disk / "whole")
     for _ in run.steps():
         pass
-    write_run_report(run.folder.path)
+    run.close()
+    write_run_report(read_run(run.folder.path), "today")
     found = digest(run.folder.path)
     shutil.rmtree(run.folder.path)
     return found
+
+
+def can_be_resumed(out):
+    """Whether a run's ledger is bound to its files."""
+    with Ledger.open(out, read_only=True) as ledger:
+        return bool(ledger.files)
 
 
 def tried(disk, spec, log, kib):
@@ -72,7 +81,7 @@ def tried(disk, spec, log, kib):
     out = disk / "run"
     resized(disk, kib)
     code, said = coterie(log, "run", spec, "--out", out)
-    begun = (out / "record.jsonl").exists()
+    begun = (out / "ledger.sqlite").exists() and can_be_resumed(out)
     sound = not begun or verify(out).sound
     resized(disk, ROOM)
     if not begun:

@@ -74,6 +74,12 @@ def finished(spec, folder):
     return run
 
 
+def newest_parameters(folder):
+    """The newest model in a run's folder, by layer."""
+    with np.load(max((folder / "checkpoints").glob("*.npz"))) as file:
+        return {name: file[name] for name in file.files if not name.startswith("/")}
+
+
 def told(rows):
     """Rows without what differs from run to run: the time, and the ledger's numbers, which crashes use up."""
     return [{**vars(row), "seconds": 0, "round": 0} for row in rows]

@@ -89,25 +89,35 @@ def test_a_timetable_holds_everybodys_minibatches():
 
 
 @pytest.mark.parametrize("make", TRAINERS)
-def test_numbers_that_are_not_finite_name_round_and_users(make):
-    """A rate that blows up names those whose training did; names stand for numbers where there are any."""
+def test_an_update_that_is_not_finite_is_zero_and_nobody_else_is_stopped(make):
+    """Among others a user without finite numbers sends zeros at its weight; its loss does not count."""
     user_data = user_data_of([4, 4, 4], names=("ann", "bob", "eve"))
+    model, local = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), LocalTraining(learning_rate=1.0)
+    right = make(model, user_data, local).updates(flatten(model), [2, 0], 4)
     user_data.images[int(user_data.of(1)[2])] = float("inf")
-    trainer = make(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), user_data, LocalTraining(learning_rate=1.0))
-    parameters = flatten(trainer.model)
-    with pytest.raises(UsageError, match=r"round 4 for 1 of 2 users \(bob\); lower the learning rate \(1 in this"):
-        trainer.mean(parameters, [2, 1], 4)
-    assert torch.isfinite(trainer.mean(parameters, [2, 0], 4).vector).all()
+    trainer = make(model, user_data, local)
+    updates = trainer.updates(flatten(model), [2, 1, 0], 4)
+    assert not updates.vectors[1].any()
+    assert updates.vectors[[0, 2]].numpy() == pytest.approx(right.vectors.numpy(), abs=1e-6)
+    assert updates.diverged.tolist() == [1]
+    assert updates.losses == pytest.approx([right.losses[0], right.losses.mean(), right.losses[1]], rel=1e-5)
+    assert updates.weights.tolist() == [1, 1, 1]
+    mean = trainer.mean(flatten(model), [2, 1, 0], 4)
+    assert mean.vector.numpy() == pytest.approx(updates.vectors.mean(dim=0).numpy(), abs=1e-6)
+    assert (mean.diverged.tolist(), mean.losses.tolist()) == ([1], updates.losses.tolist())
 
 
 @pytest.mark.parametrize("make", TRAINERS)
-def test_everybody_whose_numbers_are_not_finite_is_counted(make):
+def test_a_round_without_any_finite_number_names_round_and_users(make):
     """However clients are put into chunks, the message counts all of them, and names at most ten."""
     user_data = user_data_of([2] * 13)
-    user_data.images[torch.tensor(user_data.indices[2:])] = float("nan")
+    user_data.images[...] = float("nan")
     trainer = make(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), user_data, LocalTraining())
-    with pytest.raises(UsageError, match=r"for 12 of 13 users \(1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and others\)"):
-        trainer.mean(flatten(trainer.model), range(13), 0)
+    with pytest.raises(
+        UsageError,
+        match=r"in round 4 for all 12 users \(1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and others\); lower the learning rate",
+    ):
+        trainer.mean(flatten(trainer.model), range(1, 13), 4)
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,9 @@ class RowBasis:
         target = np.zeros((len(self._columns), 1), dtype=np.int64)
         target[row] = 1
         weights, denominator = _solved(self._square.transpose(), _integers(target))
-        found = _reduced([int(weight) for weight in weights.entries()], denominator)
-        given = _integers(np.array([found.numerators], dtype=object)) * self._all
-        return found, [int(entry) for entry in given.entries()]
+        expression = _reduced([int(weight) for weight in weights.entries()], denominator)
+        given = _integers(np.array([expression.numerators], dtype=object)) * self._all
+        return expression, [int(entry) for entry in given.entries()]
 
     def spans(self, others: NDArray[Any]) -> bool:
         """Say whether all other rows are combinations of these, by an integer null-space basis of these.

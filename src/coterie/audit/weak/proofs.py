@@ -70,16 +70,16 @@ class FullRank:
 
     def isolates(self, user: int, log: ParticipationLog) -> bool:
         """Say whether the user has a column of its own, and the rank is full."""
-        seen, dense = self._columns(log)
-        if user not in seen:
+        participants, dense = self._columns(log)
+        if user not in participants:
             return False
-        column = dense[:, np.searchsorted(seen, user)]
+        column = dense[:, np.searchsorted(participants, user)]
         return int((dense == column[:, None]).all(axis=0).sum()) == 1 and self.holds(log)
 
     def _columns(self, log: ParticipationLog) -> tuple[IntArray, NDArray[np.uint8]]:
         """Return the users seen in the sets, and their columns."""
         bounds = log.starts[: self.sets + 1]
-        seen, where = np.unique(log.members[: bounds[-1]], return_inverse=True)
-        dense = np.zeros((self.sets, len(seen)), dtype=np.uint8)
+        participants, where = np.unique(log.members[: bounds[-1]], return_inverse=True)
+        dense = np.zeros((self.sets, len(participants)), dtype=np.uint8)
         dense[np.repeat(np.arange(self.sets), np.diff(bounds)), where] = 1
-        return seen, dense
+        return participants, dense

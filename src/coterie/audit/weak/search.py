@@ -17,11 +17,16 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.audit.weak.bases import disjoint_forms, lightest_pair
+from coterie.audit.weak.bounds import (
+    DegenerateError,
+    HittingSet,
+    dependent_sets,
+    disjoint_forms,
+    lightest_pair,
+    null_rows,
+)
 from coterie.audit.weak.elimination import Echelon
 from coterie.audit.weak.exact import Expression, RowBasis
-from coterie.audit.weak.hitting import HittingSet
-from coterie.audit.weak.supports import DegenerateError, dependent_sets, null_rows
 from coterie.values import BoolArray, IntArray
 
 TimeLeft = Callable[[], float]
@@ -156,9 +161,9 @@ class WeakSearch:
     def _offer_differences(self) -> None:
         """Look at the differences of two rounds: |a| + |b| - 2 |a ∩ b| users."""
         rows = self._rows.astype(np.float64)
-        shared = (rows * self._sizes) @ rows.T
-        own = np.diag(shared)
-        weights = own[:, None] + own[None, :] - 2 * shared
+        common = (rows * self._sizes) @ rows.T
+        own = np.diag(common)
+        weights = own[:, None] + own[None, :] - 2 * common
         np.fill_diagonal(weights, np.inf)
         one, other = np.unravel_index(int(np.argmin(weights)), weights.shape)
         if weights[one, other] < self.high:
@@ -208,11 +213,11 @@ class WeakSearch:
         self._at_least(2 * least)
         for form in forms:
             yield form.rank**2 * form.nullity // 2
-            found = lightest_pair(form, self._sizes, lambda: left() <= 0)
+            pair = lightest_pair(form, self._sizes, lambda: left() <= 0)
             if left() <= 0:
                 return
-            if found is not None and found[0] < self.high:
-                self._offer_support(found[1])
+            if pair is not None and pair[0] < self.high:
+                self._offer_support(pair[1])
         self._at_least(3 * least)
 
     def _projections(self, left: TimeLeft) -> Iterator[int]:
@@ -220,15 +225,15 @@ class WeakSearch:
 
         That is the number of pairs of points that the next level compares.
         """
-        kept = self._without_parallels()
-        if kept is None:
+        classes = self._without_parallels()
+        if classes is None:
             return
-        self._raise(kept, entries=2)
+        self._raise(classes, entries=2)
         for entries in range(3, self._form.nullity + 1):
-            yield math.comb(len(kept), entries - 2) * len(kept)
-            if not self._level(kept, entries, left):
+            yield math.comb(len(classes), entries - 2) * len(classes)
+            if not self._level(classes, entries, left):
                 return
-            self._raise(kept, entries)
+            self._raise(classes, entries)
 
     def _without_parallels(self) -> IntArray | None:
         """Keep the lightest of classes whose null-space rows are parallel; offer the lightest two as a vector.
@@ -240,20 +245,20 @@ class WeakSearch:
         for _ in range(_PROJECTIONS):
             points = null_rows(self._form, 2, self._rng)[others]
             try:
-                groups = [others[found] for found in dependent_sets(points, self._form.prime, lambda: False)]
+                groups = [others[members] for members in dependent_sets(points, self._form.prime, lambda: False)]
             except DegenerateError:
                 continue
             if all(self._parallel(group) for group in groups):
                 break
         else:
             return None
-        dropped: list[IntArray] = []
+        doubles: list[IntArray] = []
         for group in groups:
             ordered = group[np.argsort(self._sizes[group], kind="stable")]
-            dropped.append(ordered[1:])
+            doubles.append(ordered[1:])
             if self._sizes[ordered[:2]].sum() < self.high:
                 self._offer_support(self._marked(ordered[:2]))
-        return np.setdiff1d(others, np.concatenate(dropped)) if dropped else others
+        return np.setdiff1d(others, np.concatenate(doubles)) if doubles else others
 
     def _parallel(self, group: IntArray) -> bool:
         """Say whether the null-space rows of the classes are multiples of one another."""
@@ -270,13 +275,13 @@ class WeakSearch:
         crossed = rows * rows[0, axis] % form.prime - rows[:, axis, None] * rows[0] % form.prime
         return not crossed.any()
 
-    def _level(self, kept: IntArray, entries: int, left: TimeLeft) -> bool:
+    def _level(self, classes: IntArray, entries: int, left: TimeLeft) -> bool:
         """Say whether it is proven that no vector has so many entries; offer the one that was found."""
         for _ in range(_PROJECTIONS):
-            points = null_rows(self._form, entries, self._rng)[kept]
+            points = null_rows(self._form, entries, self._rng)[classes]
             try:
-                for found in dependent_sets(points, self._form.prime, lambda: left() <= 0):
-                    if self._offer_support(self._marked(kept[found])):
+                for members in dependent_sets(points, self._form.prime, lambda: left() <= 0):
+                    if self._offer_support(self._marked(classes[members])):
                         return False
             except DegenerateError:
                 continue

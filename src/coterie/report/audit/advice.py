@@ -72,7 +72,8 @@ def _commands(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 def place(verdict: Verdict) -> str:
     """Return the log's place as one would type it."""
-    return "LOG" if verdict.source is None else shlex.quote(printable(verdict.source.place))
+    nameless = verdict.source is None or verdict.source.place == "standard input"
+    return "LOG" if nameless or verdict.source is None else shlex.quote(printable(verdict.source.place))
 
 
 def _plan_command(verdict: Verdict) -> str:

@@ -75,7 +75,7 @@ def _asked(verdict: Verdict) -> Iterator[Section]:
 def _plan_blocks(verdict: Verdict) -> Iterator[Block]:
     breaches = verdict.breaches or ()
     if not breaches:
-        yield Text(("Every sum was of whole batches, as the plan says.",))
+        yield Text(("Every batch took part whole or not at all, as the plan says.",))
         return
     rounds = len({breach.round for breach in breaches})
     split = len({breach.batch for breach in breaches if breach.batch is not None})

@@ -11,9 +11,10 @@ import numpy as np
 
 from coterie.audit import Audit, Bracket, StrongLevel
 from coterie.errors import UsageError
+from coterie.experiment.binding import check_files, checked_run
 from coterie.experiment.folder import RunFolder
-from coterie.experiment.record import Record, RoundRow, read_record
-from coterie.ledger import Ledger, State
+from coterie.experiment.record import RoundRow, RunRecord
+from coterie.ledger import Ledger, Snapshot, State
 from coterie.report.run.guarantee import Facts, Guarantee, guarantee
 from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
 
@@ -62,7 +63,7 @@ class RunResult:
     """
 
     path: Path
-    record: Record
+    record: RunRecord
     log: ParticipationLog
     plan: BatchPlan | None
     health: BatchHealth | None
@@ -150,21 +151,20 @@ class RunResult:
 
 
 def read_run(path: Path) -> RunResult:
-    """Read the folder of a run, ended or not."""
-    folder = RunFolder(path)  # not opened: another process may be at work on it
-    if not folder.record.path.is_file():
-        raise UsageError(f"{path} is not the folder of a run: it has no {folder.record.path.name}; check the path")
-    record = read_record(folder.record.path)
+    """Read the folder of a run, ended or not; one of which a file was changed since it was written is refused."""
+    folder = RunFolder.open(path)  # not locked: another process may be at work on it
     with Ledger.open(folder.ledger, read_only=True) as ledger:
-        return RunResult(
-            path=path,
-            record=record,
-            log=ledger.log(),
-            plan=ledger.plan,
-            health=None if ledger.plan is None else _health(ledger, ledger.plan),
-            notes=tuple(_notes(ledger)),
-            unknown=len(ledger.unknown_rounds),
-        )
+        record, snapshot = checked_run(folder, ledger)
+    check_files(folder, snapshot)
+    return RunResult(
+        path=path,
+        record=record,
+        log=snapshot.log,
+        plan=snapshot.plan,
+        health=None if snapshot.plan is None else _health(snapshot, snapshot.plan),
+        notes=tuple(_notes(snapshot)),
+        unknown=len(snapshot.unknown_rounds),
+    )
 
 
 def _split(strong: StrongLevel, plan: BatchPlan | None) -> int:
@@ -176,10 +176,10 @@ def _split(strong: StrongLevel, plan: BatchPlan | None) -> int:
     return int(np.sum(first != last))
 
 
-def _health(ledger: Ledger, plan: BatchPlan) -> BatchHealth:
+def _health(snapshot: Snapshot, plan: BatchPlan) -> BatchHealth:
     asked, completed, lost = (np.zeros(len(plan), dtype=np.int64) for _ in range(3))
-    for round_ in ledger.rounds():
-        if round_.cohort is None or round_.plan != ledger.plan_number:
+    for round_ in snapshot.rounds:
+        if round_.cohort is None or round_.plan != snapshot.plan_number:
             continue
         batches = round_.cohort.batches
         asked[batches] += 1
@@ -190,10 +190,15 @@ def _health(ledger: Ledger, plan: BatchPlan) -> BatchHealth:
     return BatchHealth(asked, completed, lost)
 
 
-def _notes(ledger: Ledger) -> list[str]:
-    """Return a sentence about every round that gave no result, and why."""
-    return [
+def _notes(snapshot: Snapshot) -> list[str]:
+    """Return a sentence about every round that gave no result and every batch retired or overridden, and why."""
+    changes = [
+        f"A batch of {len(each.users)} users was {done} before round {each.since}: {each.reason}."
+        for done, batches in (("retired", snapshot.retired), ("overridden", snapshot.overrides))
+        for each in batches
+    ]
+    return changes + [
         f"Round {round_.number} was {round_.state}: {round_.reason or 'the process was stopped'}."
-        for round_ in ledger.rounds()
+        for round_ in snapshot.rounds
         if round_.state in (State.ABANDONED, State.UNFINISHED)
     ]

@@ -30,7 +30,8 @@ class Diverged(UsageError):  # noqa: N818 - it names what happened
 class Updates:
     """What each user's training gave: x_i - x, the way from the global parameters to its own.
 
-    `losses[i]` is the mean loss over all examples that user i met, as it met them.
+    `losses[i]` is the mean loss over all examples that user i met, as it met them. Users in `diverged` got numbers
+    that are not finite: their updates are zero, and their losses the mean of the others'.
     """
 
     users: IntArray
@@ -38,16 +39,18 @@ class Updates:
     """Users × D, float32, on the training device."""
     weights: IntArray
     losses: FloatArray
+    diverged: IntArray
 
 
 @dataclass(frozen=True, eq=False)
 class MeanUpdate:
-    """The weighted mean Σ w_i (x_i - x) / Σ w_i of a round's updates, and the users' losses."""
+    """The weighted mean Σ w_i (x_i - x) / Σ w_i of a round's updates; the rest is as in `Updates`."""
 
     users: IntArray
     vector: Tensor
     weights: IntArray
     losses: FloatArray
+    diverged: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +102,11 @@ class Trainer(ABC):
         """Train the users, at most `chunk` of them in one part."""
 
     def updates(self, parameters: Tensor, users: Sequence[int] | IntArray, round_: int) -> Updates:
-        """Train users from the global parameters (D values) and return each one's update, in their order."""
+        """Train users from the global parameters (D values) and return each one's update, in their order.
+
+        If nobody's numbers are finite, the error `Diverged` says so; if only some users' are not, their updates
+        are zero, as the quantiser of a sealed vector makes them.
+        """
         numbers = self._check(parameters, users, round_)
         vectors = torch.empty((len(numbers), self.layout.dimension), device=self.device)
         losses = np.empty(len(numbers))
@@ -107,7 +114,7 @@ class Trainer(ABC):
             for part, part_losses in self._checked_parts(parameters, numbers, round_):
                 vectors[torch.from_numpy(part.rows).to(self.device)] = part.vectors
                 losses[part.rows] = part_losses
-        return Updates(numbers, vectors, self._weights(numbers), losses)
+        return Updates(numbers, vectors, self._weights(numbers), *self._separate(numbers, losses, round_))
 
     def mean(self, parameters: Tensor, users: Sequence[int] | IntArray, round_: int) -> MeanUpdate:
         """Train users and return their weighted mean update, with few chunks of updates in memory at a time."""
@@ -120,7 +127,7 @@ class Trainer(ABC):
             for part, part_losses in self._checked_parts(parameters, numbers, round_):
                 vector += torch.from_numpy(shares[part.rows]).to(self.device) @ part.vectors
                 losses[part.rows] = part_losses
-        return MeanUpdate(numbers, vector, weights, losses)
+        return MeanUpdate(numbers, vector, weights, *self._separate(numbers, losses, round_))
 
     def _weights(self, users: IntArray) -> IntArray:
         return self.settings.weights(self.data.starts[users + 1] - self.data.starts[users])
@@ -141,21 +148,29 @@ class Trainer(ABC):
     def _checked_parts(
         self, parameters: Tensor, users: IntArray, round_: int
     ) -> Iterator[tuple[Part, FloatArray]]:
-        """Yield the parts with their losses; refuse numbers that are not finite once all users have trained."""
-        diverged: list[int] = []
+        """Yield the parts with their losses; of a user whose numbers are not finite, zeros and a loss of NaN."""
         for part in self._compute_parts(parameters.to(self.device), users, round_):
             # A sum of absolute values is finite only if every value is; it comes with the losses in one piece.
             sizes, losses = torch.stack((part.vectors.norm(p=1, dim=1), part.losses)).double().cpu().numpy()
-            diverged += users[part.rows[~np.isfinite(sizes + losses)]].tolist()
+            diverged = ~np.isfinite(sizes + losses)
+            if diverged.any():
+                part.vectors[torch.from_numpy(diverged).to(self.device)] = 0.0
+                losses[diverged] = np.nan
             yield part, losses
-        if diverged:
-            names = ", ".join(self._name(user) for user in diverged[:_MOST_NAMES])
+
+    def _separate(self, users: IntArray, losses: FloatArray, round_: int) -> tuple[FloatArray, IntArray]:
+        """Return losses without NaN, and the users who had one; refuse a round in which all had."""
+        missing = np.isnan(losses)
+        diverged = users[missing]
+        if missing.all():
+            names = ", ".join(self._name(user) for user in diverged[:_MOST_NAMES].tolist())
             others = " and others" if len(diverged) > _MOST_NAMES else ""
             raise Diverged(
-                f"training gave numbers that are not finite in round {round_} for {len(diverged)} of {len(users)} "
-                f"users ({names}{others}); lower the learning rate ({self.settings.rate(round_):g} in this "
-                "round), or look for such numbers in their data"
+                f"training gave numbers that are not finite in round {round_} for all {len(users)} users "
+                f"({names}{others}); lower the learning rate ({self.settings.rate(round_):g} in this round), or "
+                "look for such numbers in their data"
             )
+        return np.where(missing, losses[~missing].mean(), losses), diverged
 
     def _compute_parts(self, parameters: Tensor, users: IntArray, round_: int) -> Iterator[Part]:
         """Yield the parts; a GPU computes each under the trainer's numerics, whatever the caller's are."""

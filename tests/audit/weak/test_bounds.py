@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from flint import nmod_mat
 
+from coterie.audit.weak.bounds import DegenerateError, dependent_sets, null_rows, quotients
 from coterie.audit.weak.elimination import Echelon
-from coterie.audit.weak.supports import DegenerateError, dependent_sets, divided, null_rows
 
 PRIME = 2**31 - 1
 
@@ -77,5 +77,5 @@ def test_null_rows_vanish_on_the_row_space():
 def test_division_by_zero_is_infinity():
     """above / below modulo the prime; the prime itself stands for infinity."""
     above, below = np.array([[3, 4, 5], [1, 0, 6]]), np.array([[1, 2, 0], [3, 5, 4]])
-    ratios = divided(above, below, 7)
+    ratios = quotients(above, below, 7)
     assert ratios.tolist() == [[3, 2, 7], [5, 0, 5]]

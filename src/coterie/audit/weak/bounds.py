@@ -1,0 +1,256 @@
+"""Which few columns carry a vector of the row space: three ways to bound the least weight from below.
+
+- *Projection.* Let X have a row for each column of the log's matrix A, so that the columns of X are a basis of
+  A's null space. A vector in A's row space is a linear dependence between the rows of X at its support.
+  Dependence survives a projection, so if the rows of X, projected to k random dimensions, have no dependent k
+  among them, then X has none, and every vector of the row space has more than k entries.
+- *Disjoint bases.* Let I_1 … I_s be disjoint column bases. A vector of weight w has weight at most w / s in one
+  of them, I_q. In the echelon form with the pivots I_q it is the combination of as many rows as it has entries in
+  I_q. So all combinations of at most j rows of each form hold every vector of fewer than (j + 1) s entries.
+- *Hitting sets.* Removing the support of a vector lowers the rank, and removing less than any support does not.
+  So the least weight of a vector is that of a 0/1 problem without big numbers: choose columns so that every basis
+  has one. The bases are too many to list; one that a choice misses is added, until the choice misses none.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.audit.weak.elimination import Echelon
+from coterie.values import BoolArray, IntArray
+
+Residues: TypeAlias = NDArray[np.int64]
+
+_ADDED = 12  # bases added for every choice that missed one
+_LONGEST = 4.0  # seconds in one call: it cannot be interrupted
+_SAFETY = 1e-4  # the solver's bound is trusted to this much, of integers that differ by 1
+_AT_ONCE = 3  # dimensions in which numpy takes all points at once
+
+
+# --- projection ---------------------------------------------------------------------------------------------
+
+
+def null_rows(form: Echelon, dimensions: int, rng: np.random.Generator) -> Residues:
+    """Return a row for each column: a null-space basis of the form's row space, projected at random."""
+    prime = form.prime
+    directions = rng.integers(0, prime, size=(form.nullity, dimensions))
+    rows = np.empty((form.columns, dimensions), dtype=np.int64)
+    rows[form.free] = directions
+    for axis in range(dimensions):
+        products = form.dense * directions[:, axis]
+        products %= prime
+        rows[form.pivots, axis] = -products.sum(axis=1) % prime
+    return rows
+
+
+class DegenerateError(Exception):
+    """Chance, or a smaller dependent set, made two projected points coincide; nothing can be concluded."""
+
+
+def dependent_sets(points: Residues, prime: int, spent: Callable[[], bool]) -> Iterator[IntArray]:
+    """Yield sets so that every dependent set of as many points as they have dimensions lies in one of them.
+
+    A set is larger where more points share a direction. A dependent set with fewer points raises
+    DegenerateError. When `spent` says so, the work ends, and the sets yielded are not all.
+
+    >>> points = np.array([[1, 1, 1], [1, 2, 4], [1, 3, 2], [1, 5, 4], [1, 3, 0]])
+    >>> [members.tolist() for members in dependent_sets(points, 7, lambda: False)]  # three on a line
+    [[0, 1, 4]]
+    """
+    count, dimensions = points.shape
+    if dimensions <= _AT_ONCE:
+        yield from _collinear(points, prime) if dimensions == _AT_ONCE else _equal(points[None], prime)
+        return
+    for index in range(count - dimensions + 1):
+        if spent():
+            return
+        rest = _modulo(points[index + 1 :], points[index : index + 1], prime)[0]
+        for members in dependent_sets(rest, prime, spent):
+            yield np.concatenate(([index], members + index + 1))
+
+
+def _collinear(points: Residues, prime: int) -> Iterator[IntArray]:
+    """Yield the dependent sets of points in three dimensions."""
+    # Around point i stand the later ones; the earlier ones are made different from all.
+    rest = _modulo(points, points, prime)
+    yield from _equal(rest, prime, earlier=np.tri(len(points), dtype=np.bool_))
+
+
+def _equal(groups: Residues, prime: int, earlier: NDArray[np.bool_] | None = None) -> Iterator[IntArray]:
+    """Yield the points of equal direction in each group of points in two dimensions, after the group's number.
+
+    Without `earlier` there is one group, and its number is left out.
+    """
+    coincide = ~groups.any(axis=2)
+    if earlier is not None:
+        coincide &= ~earlier
+    if coincide.any():
+        raise DegenerateError
+    directions = quotients(groups[:, :, 0], groups[:, :, 1], prime)
+    if earlier is not None:
+        directions[earlier] = -1 - np.broadcast_to(np.arange(directions.shape[1]), directions.shape)[earlier]
+    order = np.argsort(directions, axis=1, kind="stable")
+    in_order = np.take_along_axis(directions, order, axis=1)
+    same = in_order[:, 1:] == in_order[:, :-1]
+    for group in np.flatnonzero(same.any(axis=1)):
+        for run in np.split(order[group], np.flatnonzero(~same[group]) + 1):
+            if len(run) > 1:
+                yield run if earlier is None else np.concatenate(([group], run))
+
+
+def _modulo(points: Residues, by: Residues, prime: int) -> Residues:
+    """Return the points modulo each of the points `by`: a dimension less, a group for each."""
+    if not by[:, 0].all():
+        raise DegenerateError
+    first, others = by[:, None, :1], by[:, None, 1:]
+    left: Residues = points[None, :, 1:] * first % prime
+    left -= points[None, :, :1] * others % prime
+    left %= prime
+    return left
+
+
+def quotients(above: Residues, below: Residues, prime: int) -> Residues:
+    """Return above / below, `prime` for infinity; many inverses for the price of one by running products."""
+    infinite = below == 0
+    values = np.where(infinite, 1, below).T
+    running = np.empty_like(values)
+    running[0] = values[0]
+    for index in range(1, len(values)):
+        running[index] = running[index - 1] * values[index] % prime
+    inverse = np.array([pow(int(value), -1, prime) for value in running[-1]], dtype=np.int64)
+    inverses = np.empty_like(values)
+    for index in range(len(values) - 1, 0, -1):
+        inverses[index] = inverse * running[index - 1] % prime
+        inverse = inverse * values[index] % prime
+    inverses[0] = inverse
+    return np.where(infinite, prime, above * inverses.T % prime)
+
+
+# --- disjoint bases -----------------------------------------------------------------------------------------
+
+
+def disjoint_forms(form: Echelon, columns: BoolArray) -> list[Echelon]:
+    """Return forms of one row space with disjoint pivots among the marked columns: as many as come easily."""
+    forms = [form.copy()]
+    used = form.is_pivot() & columns
+    following = form.copy()
+    while used.any() and following.leave(used) is None:
+        forms.append(following.copy())
+        used |= following.is_pivot() & columns
+    return forms
+
+
+def lightest_pair(form: Echelon, sizes: IntArray, spent: Callable[[], bool]) -> tuple[int, BoolArray] | None:
+    """Return the weight and the support of the lightest combination of two rows; None if spent, or without pairs.
+
+    Of a - λb the weight is w(a or b not 0) less the weight of the columns where a = λb ≠ 0: the best λ is the
+    ratio a / b that the heaviest columns share.
+    """
+    rows = np.flatnonzero(form.dense.any(axis=1))
+    dense, width = form.dense[rows], sizes[form.free]
+    if len(rows) < 2:  # noqa: PLR2004 - a pair
+        return None
+    filled = dense != 0
+    inverse = np.where(filled, quotients(np.ones_like(dense), dense, form.prime), 0)
+    best: tuple[int, int, int, int] | None = None
+    for one in range(len(rows) - 1):
+        if spent():
+            return None
+        others = slice(one + 1, None)
+        ratios = dense[one] * inverse[others] % form.prime
+        gains, common = _heaviest(ratios, width)
+        weights = (filled[one] | filled[others]) @ width - gains + sizes[form.pivots[rows[others]]]
+        other = int(np.argmin(weights))
+        weight = int(weights[other] + sizes[form.pivots[rows[one]]])
+        if best is None or weight < best[0]:
+            best = weight, one, one + 1 + other, int(common[other])
+    if best is None:
+        return None
+    weight, one, other, ratio = best
+    support = np.zeros(form.columns, dtype=np.bool_)
+    support[form.free] = (dense[one] - ratio * dense[other]) % form.prime != 0
+    support[form.pivots[rows[[one, other]]]] = True
+    return weight, support
+
+
+def _heaviest(ratios: IntArray, weights: IntArray) -> tuple[IntArray, IntArray]:
+    """Return for each row the most weight that one ratio (not 0) has, and that ratio; 0 and 1 if there is none."""
+    order = np.argsort(ratios, axis=1)
+    in_order = np.take_along_axis(ratios, order, axis=1)
+    begins = np.ones(ratios.shape, dtype=np.bool_)
+    begins[:, 1:] = in_order[:, 1:] != in_order[:, :-1]
+    starts = np.flatnonzero(begins)
+    sums = np.add.reduceat(weights[order].ravel(), starts)
+    values = in_order.ravel()[starts]
+    sums[values == 0] = 0
+    row_starts = np.searchsorted(starts, np.arange(len(ratios)) * ratios.shape[1])
+    gains = np.maximum.reduceat(sums, row_starts)
+    row_of = starts // ratios.shape[1]
+    heaviest = np.flatnonzero(sums == gains[row_of])
+    common = np.ones(len(ratios), dtype=np.int64)
+    common[row_of[heaviest]] = np.maximum(values[heaviest], 1)
+    return gains, common
+
+
+# --- hitting sets -------------------------------------------------------------------------------------------
+
+
+class HittingSet:
+    """The problem with the bases found so far.
+
+    `bound` is a proven lower bound: weights are integers, so the solver's dual bound, lowered by a margin far
+    above its tolerances, is rounded up.
+    """
+
+    def __init__(self, form: Echelon, sizes: IntArray, columns: IntArray, rng: np.random.Generator) -> None:
+        self._form = form
+        self._sizes = sizes
+        self._columns = columns
+        self._rng = rng
+        self._bases: list[BoolArray] = [form.is_pivot()[columns]]
+        self._seconds = 0.25
+        self.bound = int(sizes[columns].min(initial=sizes.sum()))
+
+    @property
+    def slow(self) -> bool:
+        """Whether the longest time for one call was too short."""
+        return self._seconds > _LONGEST
+
+    def solve(self, seconds: float) -> IntArray | None:
+        """Return the lightest choice that meets all bases so far; None if `seconds` were too few to be sure."""
+        from scipy.optimize import LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+        if seconds <= 0:
+            return None
+        bases = csr_array(np.array(self._bases, dtype=np.float64))
+        limit = min(self._seconds, _LONGEST, seconds)
+        result = milp(
+            self._sizes[self._columns].astype(np.float64),
+            integrality=np.ones(len(self._columns)),
+            bounds=(0, 1),
+            constraints=LinearConstraint(bases, lb=1.0),
+            options={"time_limit": limit, "mip_rel_gap": 0.0},
+        )
+        if result.mip_dual_bound is not None and math.isfinite(result.mip_dual_bound):
+            self.bound = max(self.bound, math.ceil(result.mip_dual_bound - _SAFETY))
+        if result.status != 0:
+            self._seconds *= 2
+            if result.x is None:
+                return None
+        chosen: IntArray = self._columns[result.x > 0.5]  # noqa: PLR2004 - 0 or 1
+        return chosen
+
+    def avoid(self, missed: BoolArray) -> None:
+        """Add bases that have none of the marked columns, which the other columns contain."""
+        form = self._form
+        form.leave(missed)
+        for _ in range(_ADDED):
+            self._bases.append(form.is_pivot()[self._columns])
+            for row in self._rng.permutation(form.rank):
+                outside = np.flatnonzero((form.dense[row] != 0) & ~missed[form.free])
+                if len(outside):
+                    form.exchange(int(row), int(self._rng.choice(outside)))

@@ -1,0 +1,235 @@
+"""Logs as platforms write them: guessed, told, and put right where the guess is wrong."""
+
+import gzip
+import hashlib
+import io
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet as pq
+
+from coterie import ParticipationLog, UsageError
+from coterie.logs import read_availability, read_log
+from support.logs import written
+
+SAME = ParticipationLog.from_dense([[1, 1, 0], [0, 1, 1]], rounds=[3, 4], names=["ann", "bob", "cas"])
+FORMS = {
+    "columns of another name and order": "client_id,server_round\nbob,3\nann,3\nbob,4\ncas,4\n",
+    "extra columns": "round,user,loss,note\n3,ann,0.5,\n3,bob,0.4,x\n4,bob,0.1,y\n4,cas,0.2,\n",
+    "semicolons with decimal commas": "Round;Client-ID;Loss\n3;ann;0,5\n3;bob;0,4\n4;bob;0,1\n4;cas;0,2\n",
+    "tabs": "cid\tfl.round\nann\t3\nbob\t3\nbob\t4\ncas\t4\n",
+    "bars": "round|device\n3|ann\n3|bob\n4|bob\n4|cas\n",
+    "blanks": "round user\n3 ann\n3 bob\n4 bob\n4 cas\n",
+    "an Excel hint": "sep=;\nround;user\n3;ann\n3;bob\n4;bob\n4;cas\n",
+    "comments": "# exported by a platform\n# twice\nround,user\n3,ann\n3,bob\n4,bob\n4,cas\n",
+    "no header": "3,ann\n3,bob\n4,bob\n4,cas\n",
+    "no header, user first": "ann,3\nbob,3\nbob,4\ncas,4\n",
+    "unknown names": "a,b\n3,ann\n3,bob\n4,bob\n4,cas\n",
+    "floats as rounds": "round,user\n3.0,ann\n3.0,bob\n4.0,bob\n4.0,cas\n",
+    "names with a number": "round,user\nround-3,ann\nround-3,bob\nround-4,bob\nround-4,cas\n",
+    "duplicates": "round,user\n3,ann\n3,bob\n3,ann\n4,bob\n4,cas\n4,cas\n",
+    "rows that say who did not": "round,user,participated\n3,ann,1\n3,bob,1\n3,cas,0\n4,bob,1\n4,cas,1\n4,ann,0\n",
+    "wide with True and False": "round,ann,bob,cas\n3,True,True,False\n4,False,True,True\n",
+    "wide with x": "round,ann,bob,cas\n3,x,X,\n4,,x,x\n",
+    "wide with other columns": "round,ann,bob,cas,loss\n3,1,1,0,0.25\n4,0,1,1,0.125\n",
+    "wide with an index": ",ann,bob,cas\n3,1,1,0\n4,0,1,1\n",
+    "a column for each round": "client,round_3,round_4\nann,1,0\nbob,1,1\ncas,0,1\n",
+    "lists in cells": "round,clients\n3,\"['ann', 'bob']\"\n4,\"['bob', 'cas']\"\n",
+    "lists with semicolons": "round,clients\n3,ann;bob\n4,bob;cas\n",
+    "JSON records": '[{"round":3,"cid":"ann"},{"round":3,"cid":"bob"},\n'
+    '{"round":4,"cid":"bob"},{"round":4,"cid":"cas"}]',
+    "JSON lists by round": '{"3": ["ann", "bob"], "4": ["bob", "cas"]}',
+    "JSON with an outer object": '{"run": 7, "rounds": [{"round": 3, "clients": ["ann", "bob"]},\n'
+    ' {"round": 4, "clients": ["bob", "cas"]}]}',
+    "JSON lines of records": '{"server_round":3,"client":"ann","ok":true}\n{"server_round":3,"client":"bob"}\n'
+    '{"server_round":4,"client":"bob"}\n{"server_round":4,"client":"cas"}\n',
+    "JSON lines of lists": '{"rnd":3,"participants":["ann","bob"],"loss":1.5}\n'
+    '{"rnd":4,"participants":["bob","cas"]}\n',
+    "JSON lines with nested users": '{"round":3,"clients":[{"id":"ann","n":5},{"id":"bob","n":6}]}\n'
+    '{"round":4,"clients":[{"id":"bob","n":5},{"id":"cas","n":6}]}\n',
+    "JSON columns": '{"round": [3, 3, 4, 4], "user": ["ann", "bob", "bob", "cas"]}',
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("pack", [False, True])
+def test_every_form_says_the_same(tmp_path, form, pack):
+    """Whatever the platform, packed or not, whatever the file's name: the same log, and a digest of its bytes."""
+    content = FORMS[form].encode()
+    stored = gzip.compress(content) if pack else content
+    read = read_log(written(tmp_path / "export.dat", stored))
+    log = read.log if read.log.first == 3 else None
+    assert log is not None
+    assert [(round_, [log.names[user] for user in users]) for round_, users in log.sets()] == [
+        (3, ["ann", "bob"]),
+        (4, ["bob", "cas"]),
+    ]
+    assert read.sha256 == hashlib.sha256(stored).hexdigest()
+    assert read.understanding.compression == ("gzip" if pack else None)
+    assert read.understanding.sentences()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_text_with_a_byte_order_mark(tmp_path, encoding):
+    """Excel's UTF-8 and its Unicode text are read."""
+    content = "round\tuser\n3\tann\n3\tbob\n4\tbob\n4\tcas\n".encode(encoding)
+    assert read_log(written(tmp_path / "log.txt", content)).log == SAME
+
+
+def test_a_matrix_without_names(tmp_path):
+    """What numpy.savetxt writes of the matrix P is read: rows are rounds, columns users without a name."""
+    read = read_log(written(tmp_path / "p.txt", "1 1 0\n0 0 0\n0 1 1\n"))
+    assert read.log == ParticipationLog.from_dense([[1, 1, 0], [0, 0, 0], [0, 1, 1]])
+    assert read.understanding.round_rule == "each row, in the order of the file"
+
+
+def test_parquet_with_other_names_and_times(tmp_path):
+    """Columns of a Parquet file are guessed, too; times in it are grouped into rounds."""
+    start = datetime(2026, 5, 1, tzinfo=UTC)
+    times = [start + timedelta(hours=index // 2, seconds=index % 2) for index in range(4)]
+    table = pa.table({"loss": [0.1] * 4, "ts": times, "device_id": ["ann", "bob", "bob", "cas"]})
+    pq.write_table(table, tmp_path / "log.parquet")
+    read = read_log(tmp_path / "log.parquet")
+    assert read.log.to_dense().tolist() == SAME.to_dense().tolist()
+    assert (read.understanding.round_column, read.understanding.user_column) == ("ts", "device_id")
+    pq.write_table(pa.table({"round": [3, 4], "ann": [True, False], "bob": [True, True], "cas": [False, True]}),
+                   tmp_path / "wide.parquet")  # fmt: skip
+    assert read_log(tmp_path / "wide.parquet").log == SAME
+
+
+def test_what_was_understood_is_told(tmp_path):
+    """Columns, delimiter, the making of rounds, and what was not used come with the log."""
+    rows = [f"2026-05-0{day} 12:00:0{second};x;u{second};-" for day in (1, 2) for second in range(3)]
+    path = written(tmp_path / "log.csv", "when;who;cid;note\n" + "\n".join(rows))
+    told = read_log(path, round_column="when").understanding
+    rule = (
+        "times in the column 'when' without a pause of more than 1 s between them (2 rounds, 2026-05-01 12:00:00 "
+        "UTC to 2026-05-02 12:00:02 UTC)"
+    )
+    assert told.sentences() == [
+        "CSV with semicolons, a row for each user and round: rounds from the column 'when', users from 'cid'.",
+        f"A round: {rule}.",
+        "Not used: who, note.",
+    ]
+    assert not told.exact
+
+
+def test_duplicates_are_counted_and_shown(tmp_path):
+    """Rows that say the same count once; the warning shows the first of them, with both lines."""
+    told = read_log(written(tmp_path / "log.csv", FORMS["duplicates"])).understanding
+    assert told.duplicates == 2
+    assert "line 4: the user 'ann' stands twice in round 3 (before: " in told.warnings[0]
+    assert "line 2), the first of 2 such rows; counted once" in told.warnings[0]
+
+
+def test_a_column_that_may_mark_failures_is_pointed_out(tmp_path):
+    """A status that differs from row to row may mean that users did not take part in the end."""
+    told = read_log(written(tmp_path / "log.csv", "round,cid,status\n0,a,ok\n0,b,failed\n")).understanding
+    assert len(told.warnings) == 1
+    assert told.warnings[0].startswith("the column 'status' ('ok', 'failed') was not used; if it marks users who")
+    same = read_log(written(tmp_path / "log.csv", "round,cid,status\n0,a,ok\n0,b,ok\n")).understanding
+    assert same.warnings == ()
+
+
+def test_columns_can_be_named_or_numbered(tmp_path):
+    """Where the guess is wrong, the caller names the columns, or counts them from 1."""
+    path = written(tmp_path / "log.csv", "round;user;epoch;phone\n0;x;3;ann\n0;x;3;bob\n0;y;4;bob\n0;y;4;cas\n")
+    assert read_log(path, round_column="epoch", user_column="phone", delimiter=";").log == SAME
+    assert read_log(path, round_column="3", user_column="4").log == SAME
+    with pytest.raises(UsageError, match="there is no column 'sphone' for --user-column; the columns are 'round'"):
+        read_log(path, user_column="sphone")
+    with pytest.raises(UsageError, match="both name 'epoch'"):
+        read_log(path, round_column="epoch", user_column="epoch")
+    with pytest.raises(UsageError, match="give one character"):
+        read_log(path, delimiter=";;")
+
+
+def test_coteries_own_forms_are_exact(tmp_path):
+    """Where nothing was guessed, that is said."""
+    assert read_log(written(tmp_path / "log.csv", "round,user\n0,a\n")).understanding.exact
+    assert read_log(written(tmp_path / "log.csv", "round,ann,bob\n0,1,1\n")).understanding.exact
+    assert not read_log(written(tmp_path / "log.csv", "round,cid\n0,a\n")).understanding.exact
+
+
+def test_standard_input(monkeypatch):
+    """A dash is standard input, read once."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(FORMS["tabs"].encode())))
+    read = read_log("-")
+    assert read.log == SAME
+    assert read.name == "standard input"
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sets(st.integers(0, 9), min_size=2), min_size=2, max_size=12),
+    st.sampled_from(["iso", "seconds", "milliseconds", "nanoseconds", "decimal"]),
+    st.randoms(use_true_random=False),
+)
+def test_times_fall_into_the_rounds_that_they_came_from(tmp_path_factory, cohorts, unit, random):
+    """Uploads within a minute, rounds an hour or more apart: the rounds come out, however times are written."""
+    rows, start = [], 1_790_000_000.0
+    for cohort in cohorts:
+        start += random.uniform(3600, 9000)
+        rows += [(start + random.uniform(0, 60), user) for user in cohort]
+    random.shuffle(rows)
+    lines = [f"{moment(time, unit)},u{user}" for time, user in rows]
+    path = written(tmp_path_factory.getbasetemp() / "times.csv", "timestamp,client\n" + "\n".join(lines))
+    read = read_log(path)
+    seen = [{read.log.names[user] for user in users} for _, users in read.log.sets()]
+    assert seen == [{f"u{user}" for user in cohort} for cohort in cohorts]
+    assert f"{len(cohorts)} rounds" in read.understanding.round_rule
+
+
+def moment(time, unit):
+    """A time as a platform may write it."""
+    match unit:
+        case "iso":
+            return datetime.fromtimestamp(time, UTC).isoformat()
+        case "seconds":
+            return str(int(time))
+        case "milliseconds":
+            return str(int(time * 1000))
+        case "nanoseconds":
+            return str(int(time * 1000) * 10**6)
+    return f"{time:.3f}"
+
+
+def test_equal_times_are_rounds(tmp_path):
+    """Where each round has one time for all its users, equal times are rounds, also across nights."""
+    hours = [0, 1, 2, 3, 24, 25, 26, 27]
+    rows = [f"2026-05-0{1 + h // 24}T0{h % 24}:00:00Z,u{u}" for h in hours for u in range(3)]
+    read = read_log(written(tmp_path / "log.csv", "time,user\n" + "\n".join(rows) + "\n"))
+    assert read.log.rounds == 8
+    assert read.understanding.round_rule.startswith("rows with the same time in the column 'time' (8 rounds")
+
+
+@pytest.mark.parametrize("day", ["2026-05-{:02}", "202605{:02}", "{}.5.2026", "2026/5/{}"])
+def test_days_are_rounds(tmp_path, day):
+    """Days in several spellings are rounds."""
+    rows = [f"{day.format(d)},u{u}" for d in range(1, 6) for u in range(4)]
+    read = read_log(written(tmp_path / "log.csv", "date,user\n" + "\n".join(rows) + "\n"))
+    assert (read.log.rounds, read.log.users) == (5, 4)
+
+
+def test_times_without_clear_rounds_are_refused(tmp_path):
+    """Where no pause stands out and no times are equal, nothing is made up."""
+    rows = [f"{1_790_000_000 + 10 * index},u{index % 50}" for index in range(500)]
+    with pytest.raises(UsageError, match=r"fall into no clear rounds: .* --round-column"):
+        read_log(written(tmp_path / "log.csv", "timestamp,user\n" + "\n".join(rows) + "\n"))
+
+
+def test_texts_as_rounds(tmp_path):
+    """Rounds with names of their own are counted in the order of their first rows."""
+    read = read_log(written(tmp_path / "log.csv", "round,user\nbeta,a\nbeta,b\nalpha,b\nalpha,c\n"))
+    assert read.log.to_dense().tolist() == [[1, 1, 0], [0, 1, 1]]
+    assert "order of their first rows" in read.understanding.round_rule
+
+
+def test_availability_in_other_forms(tmp_path):
+    """A record of who was online is read in the same forms; a wide one may show that nobody was."""
+    log = read_availability(written(tmp_path / "online.csv", "round;ann;bob\n0;1;1\n1;0;0\n2;1;0\n"))
+    assert log.online.tolist() == [[True, True], [False, False], [True, False]]
