@@ -127,9 +127,9 @@ class PairwiseRound:
         nothing is sure but a round that ended as it was agreed.
         """
         if self._grouping.sealed:
-            return Exposure(self._components() if self._opened else ())
+            return Exposure(self._learned if self._opened else ())
         if self._ended_as_agreed and not self._irregular:
-            return Exposure(self._components())
+            return Exposure(self._learned)
         return Exposure(unknown=tuple(sorted(self._vectors_from)))
 
     # --- what comes
@@ -249,6 +249,7 @@ class PairwiseRound:
         self._included = tuple(sorted(self._roster.position[user] for user in included))
         self._excluded = tuple(sorted(frozenset(self._sharers).difference(self._included)))
         self._agreement = self._roster.agreement(self._sharers, self._included, self._excluded)
+        self._learned = self._components()
         self._next_step = self._open
         proposal = encode(Proposal(*self._head, self._included, self._excluded))
         return dict.fromkeys(self._users(self._sharers), proposal)
