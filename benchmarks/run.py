@@ -9,7 +9,8 @@ import summary
 from measure import machine
 
 NAMES = (
-    "startup", "choose", "algorithms", "strong", "simulate", "beside_flower", "ledger", "audit", "scaling",
+    "startup", "choose", "algorithms", "strong", "simulate", "beside_flower", "pairwise_losses", "ledger", "audit",
+    "scaling",
 )  # fmt: skip
 """`train` is not among them: it needs a GPU, and is run there by itself."""
 

@@ -1,6 +1,6 @@
 """Who is in the sum together: the batches of a pairwise round, at the server (§5, §8)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from coterie.errors import TooFewUsers, UsageError
 from coterie.secagg.protocols.interface import Group, RoundSetting
@@ -55,11 +55,13 @@ class Grouping:
                 f"{found} users in {len(groups)} of {len(self.groups)} batches {done}; {self._least} are needed"
             )
 
-    def lost(self, absent: frozenset[str]) -> dict[bytes, str]:
-        """Return the batches that absent users are missing from, and the reason."""
-        counts = {group: len(absent.intersection(group.identities)) for group in self.groups if group.name}
-        return {
-            group.name: f"{count} of {len(group.identities)} users did not answer"
-            for group, count in counts.items()
-            if count
-        }
+    def lost(self, absent: frozenset[str], liars: Mapping[str, str]) -> dict[bytes, str]:
+        """Return the batches that absent users are missing from, and the reason: they lied, or did not answer."""
+        reasons = {}
+        for group in self.groups:
+            missing = absent.intersection(group.identities)
+            if group.name and missing:
+                lies = [f"{user} {liars[user]}" for user in sorted(missing & liars.keys())]
+                silent = f"{len(missing)} of {len(group.identities)} users did not answer"
+                reasons[group.name] = "; ".join(lies) or silent
+        return reasons

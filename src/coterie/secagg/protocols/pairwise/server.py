@@ -118,7 +118,7 @@ class PairwiseRound:
         except PeerError as error:
             raise TooFewUsers(f"round {self.round} gave no sum: {error}") from None
         self._ended_as_agreed = True
-        return RoundResult(self.round, (found,), self._grouping.lost(self._absent), dict(self.liars))
+        return RoundResult(self.round, (found,), self._grouping.lost(self._absent, self.liars), dict(self.liars))
 
     def exposure(self) -> Exposure:
         """Return what the bytes received so far would open (§8).
@@ -235,6 +235,7 @@ class PairwiseRound:
         complete = {user for group in self._grouping.complete(users) for user in group.identities}
         self._states |= dict.fromkeys(set(users) - complete, ServerState.HELPING)
         self._sharers = tuple(sorted(self._roster.position[user] for user in users))
+        self._demand_holders(self._sharers)
         self._next_step = self._propose
         return dict.fromkeys(users, encode(SharersCall(*self._head, self._sharers)))
 
@@ -285,10 +286,10 @@ class PairwiseRound:
                 f"{users} of {len(self._roster.lines)} users {done}; {self._roster.threshold} are needed"
             )
 
-    def _demand_holders(self, places: list[int]) -> None:
-        """End a round that cannot be opened before any share is sent: nothing is learned then."""
+    def _demand_holders(self, places: Iterable[int]) -> None:
+        """End a round that cannot be opened before anything more is sent: nothing is learned then."""
         graph, needed = self._roster.graph, self._roster.graph.neighbourhood.threshold
-        fewest = int(graph.count_holders(np.array(places))[list(self._sharers)].min())
+        fewest = int(graph.count_holders(np.array(tuple(places)))[list(self._sharers)].min())
         if fewest < needed:
             raise TooFewUsers(f"{fewest} holders of a user's secret are left; {needed} are needed to open it")
 
