@@ -424,6 +424,22 @@ def test_a_bad_update_is_the_callers_error_and_burns_no_round(charter, client, u
     assert client.seal(task, UPDATE)
 
 
+@pytest.mark.parametrize("cut", [4, 60, 100])
+def test_a_vector_that_is_cut_off_counts_as_seen(batches, charter, server, cut):
+    """A vector that is refused for its length has come all the same, and the words that it has can be added."""
+    other, users = sealed_round([charter], 0, terms()), tuple(member.user for member in charter.members)
+    good = {user: sealed(batches, charter, user) for user in users}
+    message, tail = messages_from_client.decode(good["user-0-0"])
+    for part, judge in ((good["user-0-0"][:-cut], server), (packed(message, bytes(tail)[:-cut]), other)):
+        for user in users[1:]:
+            judge.receive(user, good[user])
+        assert judge.exposure().learned == ()
+        with pytest.raises(PeerError, match="bytes"):
+            judge.receive("user-0-0", part)
+        assert "user-0-0" in judge.waiting
+        assert judge.exposure().learned == (users,)
+
+
 @pytest.mark.parametrize("change", [-4, -1, 1, 4, 400])
 def test_a_vector_of_the_wrong_dimension_is_refused(batches, charter, server, change):
     """The server takes exactly as many bytes of words as the quantiser gives for the dimension."""

@@ -21,7 +21,17 @@ from coterie.secagg.protocols.interface import (
     RoundResult,
     RoundSetting,
 )
-from coterie.secagg.wire.framing import Data, Digest, Message, MessageDecoder, Scope, UserId, VectorMessage, blank
+from coterie.secagg.wire.framing import (
+    Data,
+    Digest,
+    Message,
+    MessageDecoder,
+    Scope,
+    UserId,
+    VectorMessage,
+    begins_with_tail,
+    blank,
+)
 from coterie.secagg.wire.states import following
 
 LARGEST_HEAD = 4096
@@ -103,16 +113,21 @@ class OpenRound:
         if user not in self._states:
             raise PeerError(f"a message came from {user!r}, who was not asked in this round")
         size = self._setting.vector_bytes
-        message, tail = _from_client.decode(data, largest=size + LARGEST_HEAD)
+        try:
+            message, tail = _from_client.decode(data, largest=size + LARGEST_HEAD)
+        except PeerError:
+            if begins_with_tail(data):  # cut off or garbled on the way: what has come of its words can be added
+                self._seen.add(user)
+            raise
         group = self._group_of[user]
         received = (message.scope, message.context, message.charter, message.user)
         expected = (self._setting.scope, self._setting.context, group.name, user)
         for name, one, other in zip(("scope", "round", "charter", "user"), received, expected, strict=True):
             if one != other:
                 raise PeerError(f"{user} sealed for another {name}: {one!r}, not {other!r}")
+        self._seen.add(user)
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
-        self._seen.add(user)
         state = following(SERVER_TABLE, self._states[user], message, user)
         words: Words = np.frombuffer(tail, dtype=self._setting.quantiser.ring.dtype)
         if group.name in self._sums:

@@ -99,6 +99,14 @@ class MessageDecoder(Generic[M]):
         return message, tail
 
 
+def begins_with_tail(data: Data) -> bool:
+    """Whether bytes begin like a message that has a tail: a vector, or as much as has come of one."""
+    if len(data) < _HEADER.size:
+        return False
+    magic, version, _, tail = _HEADER.unpack_from(data)
+    return bool(magic == MAGIC and version == VERSION and tail)
+
+
 def _union(kinds: Collection[type[M]]) -> Any:  # noqa: ANN401 - a type that is put together at run time
     return Union[tuple(kinds)]  # noqa: UP007 - the members are not known when this is written
 
