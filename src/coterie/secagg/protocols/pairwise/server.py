@@ -65,7 +65,7 @@ class PairwiseRound:
         """Users who lied, and what they did: left out or corrected, and proven by what they signed."""
         self._next_step: Callable[[], Outgoing] | None = self._fix_roster
         self._vectors_from: set[str] = set()
-        self._opened = self._ended_as_agreed = self._irregular = False
+        self._uploading = self._opened = self._ended_as_agreed = self._irregular = False
 
     # --- what whoever drives the round calls
 
@@ -83,17 +83,18 @@ class PairwiseRound:
         if user not in self._states:
             raise PeerError(f"a message came from {user!r}, who was not asked in this round")
         largest = LARGEST_HEAD + max(self._setting.vector_bytes, BOX_BYTES * len(self._states))
-        message, tail = _from_client.decode(data, largest)
-        assert isinstance(message, ClientPhase)  # noqa: S101 - the decoder has no others
-        vector = isinstance(message, MaskedVector) and message.context == self._setting.context
-        if vector:
-            self._vectors_from.add(user)
+        vector = self._uploading  # bytes that cannot be read may have been one
         try:
+            message, tail = _from_client.decode(data, largest)
+            assert isinstance(message, ClientPhase)  # noqa: S101 - the decoder has no others
+            vector = isinstance(message, MaskedVector) and message.context == self._setting.context
             state = following(SERVER_TABLE, self._states[user], message, user)
             self._take(user, message, tail)
         except PeerError:
             self._irregular |= vector
             raise
+        finally:
+            self._vectors_from |= {user} if vector else set()
         self._states[user] = state
 
     def advance(self) -> Outgoing:
@@ -236,7 +237,7 @@ class PairwiseRound:
         self._states |= dict.fromkeys(set(users) - complete, ServerState.HELPING)
         self._sharers = tuple(sorted(self._roster.position[user] for user in users))
         self._demand_holders(self._sharers)
-        self._next_step = self._propose
+        self._next_step, self._uploading = self._propose, True
         return dict.fromkeys(users, encode(SharersCall(*self._head, self._sharers)))
 
     def _propose(self) -> Outgoing:
