@@ -2,20 +2,31 @@
 
 import numpy as np
 
-from coterie.secagg import DeviceConfiguration, Terms, found_batch, run_round, sealed_round, simulated_client
+from coterie.secagg import (
+    RING_16,
+    BatchRules,
+    DeviceConfiguration,
+    Quantiser,
+    Terms,
+    found_batch,
+    run_round,
+    sealed_round,
+    simulated_client,
+)
 
 rng = np.random.default_rng(0)
 device = DeviceConfiguration(scopes={"demo"}, least_privacy=4)
 users = {f"user-{number:02}": simulated_client(f"user-{number:02}", device) for number in range(16)}
 names = list(users)
 
-# Every batch founds itself: fresh keys, one charter, signed by all of its members.
-charters = [found_batch("demo", 4, [users[name] for name in names[i : i + 4]]) for i in range(0, 16, 4)]
+# Every batch founds itself: fresh keys, one charter with all rules, signed by all of its members.
+rules = BatchRules("demo", privacy=4, quantiser=Quantiser(RING_16, clip=1.0, weight_cap=1, cohort=16))
+charters = [found_batch(rules, [users[name] for name in names[i : i + 4]]) for i in range(0, 16, 4)]
 
 # A round: the server sends terms, users train and seal, and SecAgg+ adds up; user-05 is lost before its upload.
-UPLOAD = 2  # of the phases 0 to 4
+UPLOAD = 3  # of the phases 0 to 5
 updates = {name: rng.normal(0, 0.1, 1000).astype(np.float32) for name in users}
-terms = Terms(model=b"model v1", configuration=b"lr=0.1", dimension=1000, clip=1.0, cohort=16, min_included=8)
+terms = Terms(model=b"model v1", dimension=1000, min_included=8)
 result = run_round(
     sealed_round(charters, round_=0, terms=terms),
     users,
@@ -24,7 +35,6 @@ result = run_round(
 )
 
 (learned,) = result.learned
-print("in the sum:", ", ".join(learned.users))
+print("in the sum:", *learned.users)
 print("left out:", list(result.lost.values()))
-whole = sum(updates[name] for name in learned.users)
-print("largest error of the sum:", float(np.abs(learned.sum.values - whole).max()))
+print("largest error:", np.abs(learned.sum.values - sum(updates[name] for name in learned.users)).max())
