@@ -244,8 +244,7 @@ def _against_plan(verdict: "Verdict") -> Iterator[str]:
     moved = len(verdict.judged.overrides)
     if moved:
         owners = f"The {'owner' if moved == 1 else 'owners'} of {counted(moved, 'device')}"
-        it = "it" if moved == 1 else "them"
-        yield f"{owners} let {it} leave a batch by an override; the level counts the sums of both batches."
+        yield f"{owners} permitted a batch to be split; the level counts the sums before and after."
 
 
 def _window(verdict: "Verdict") -> Iterator[str]:
