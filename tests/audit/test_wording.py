@@ -129,7 +129,7 @@ def test_plain_and_unknown_rounds_in_every_number():
     alone = verdicts()["unknown alone"]
     assert alone.met
     assert alone.words.tone == "warning"
-    assert any("permitted a batch to be split" in text for text in verdicts()["overridden"].words.sentences)
+    assert any("leave a batch by an override" in text for text in verdicts()["overridden"].words.sentences)
     assert any("sealed round was cut off" in text for text in verdicts()["assumed"].words.assumptions)
 
 

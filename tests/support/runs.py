@@ -87,8 +87,6 @@ def simulated(
 def _learned(cohort, plan, stays, aggregation, sealed):
     """The sets learned from a cohort of whom some are lost, and the batches that stayed whole."""
     whole = np.zeros(0, dtype=np.int64) if plan is None else np.intersect1d(cohort.batches, plan.whole(stays))
-    if aggregation == "plain":
-        return [np.array([user]) for user in plan.users_of(whole)], whole
     if not sealed:
         survivors = cohort.users[stays[cohort.users]]
         return ([survivors] if len(survivors) else []), whole

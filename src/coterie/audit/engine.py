@@ -129,8 +129,6 @@ class Audit:
     def _begin(self) -> None:
         """Begin with nothing, and with the next prime."""
         self.strong = StrongLevel(self._users)
-        self.falls: dict[int, int] = {}
-        """The strong level after the first learned set, and after every round at which it fell."""
         self._form: Echelon | None = Echelon(next(self._primes))
         self._basis: list[int] = []  # sets that raised the rank
         self._dependent: list[int] = []  # sets that did not and were not seen before, still to be proven
@@ -148,10 +146,7 @@ class Audit:
 
     def _eliminate(self, index: int) -> None:
         members = self._sets[index]
-        before = self.strong.level
         parents = self.strong.add(members)
-        if self.strong.level < before or not self.falls:
-            self.falls[self._set_rounds[index]] = self.strong.level
         if self._form is None:
             return
         if self.strong.classes > MOST_CLASSES:

@@ -134,15 +134,6 @@ class Evidence:
         return self.only(np.setdiff1d(np.arange(self.log.users), users))
 
 
-def participants(log: ParticipationLog) -> IntArray:
-    """Return who took part, sorted; a log may claim any number of others."""
-    if log.users > len(log.members):
-        return np.unique(log.members).astype(np.int64)
-    took_part = np.zeros(log.users, dtype=np.bool_)
-    took_part[log.members] = True
-    return np.flatnonzero(took_part)
-
-
 def _places(wanted: IntArray, users: IntArray) -> IntArray:
     """Return the places of those wanted among the users; who is not there is left out."""
     places: IntArray = np.searchsorted(users, wanted)
@@ -152,26 +143,16 @@ def _places(wanted: IntArray, users: IntArray) -> IntArray:
 
 
 def _only(log: ParticipationLog, users: IntArray) -> ParticipationLog:
-    """Return the columns of some users of a log; empty sets vanish."""
-    if len(users) == log.users:
-        return log
-    if log.users <= len(log.members):
-        place = np.full(log.users, -1, dtype=np.int64)
-        place[users] = np.arange(len(users))
-        members = place[log.members]
-        there = members >= 0
-        members = members[there]
-    else:
-        there = np.isin(log.members, users)
-        members = np.searchsorted(users, log.members[there])
+    """Return the columns of some users of a log that may claim any number of others; empty sets vanish."""
+    there = np.isin(log.members, users)
     sets = np.repeat(np.arange(len(log.set_rounds)), np.diff(log.starts))[there]
-    sizes = np.bincount(sets, minlength=len(log.set_rounds))
+    left, sizes = np.unique(sets, return_counts=True)
     return ParticipationLog(
         users=len(users),
         rounds=log.rounds,
-        set_rounds=log.set_rounds[sizes > 0],
-        starts=np.concatenate(([0], np.cumsum(sizes[sizes > 0]))),
-        members=members,
+        set_rounds=log.set_rounds[left],
+        starts=np.concatenate(([0], np.cumsum(sizes))),
+        members=np.searchsorted(users, log.members[there]),
         names=None if log.names is None else tuple(log.names[user] for user in users.tolist()),
         first=log.first,
     )

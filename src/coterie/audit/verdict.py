@@ -5,16 +5,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from coterie.audit.engine import MOST_CLASSES, Audit, Bracket, IsolatedUser
-from coterie.audit.evidence import Evidence, Source, participants
+from coterie.audit.evidence import Evidence, Source
 from coterie.audit.forecast import Forecast, Omission, forecast
 from coterie.audit.measures import RoundMeasures, final_measures, participation_counts
 from coterie.audit.plan_check import Breach, breaches
-from coterie.audit.strong import strong_level
+from coterie.audit.strong import StrongLevel, strong_level
 from coterie.audit.weak.proofs import Combination
 from coterie.audit.weak.search import TimeLeft
 from coterie.audit.windows import WindowLevel, window_level
@@ -218,24 +219,25 @@ def examine(
     evidence = log if isinstance(log, Evidence) else Evidence(log)
     users = _check(evidence, question)
     judged = evidence.without(np.array(question.named_colluders)) if question.named_colluders else evidence
-    active = participants(judged.worst_case)
-    near = judged.only(active)
-    tell("the levels, and who is isolated")
+    worst = judged.worst_case
+    participants = np.unique(worst.members).astype(np.int64)
+    near = judged.only(participants)
+    tell("the strong level")
+    classes = _classes(near.worst_case, participants, users)
+    tell("who is isolated")
     audit = Audit.of(near.log, rng, stopped)
-    classes = _classes(near, audit, active, users)
     settled = audit.settle(stopped)
     tell("the combinations that isolate")
     isolated = _with_combinations(audit, question.combinations, stopped)
-    known = (settled and judged.certain) or classes.level > 1 or len(isolated) == len(active)
+    known = (settled and judged.certain) or classes.level > 1 or len(isolated) == len(participants)
     tell("the forecast")
     level = 2 if question.required is None else question.required
     end = (1 - _FORECAST_SHARE) * left()
-    near_plan = _with_batches(judged, near, active)
-    coming = forecast(near_plan, level, _TRIALS, rng, lambda: stopped() or left() <= end)
+    coming = forecast(_with_batches(judged, participants), level, _TRIALS, rng, lambda: stopped() or left() <= end)
     window = None
     if question.window is not None:
         tell("the windows")
-        window = window_level(near.worst_case if len(active) else judged.worst_case, question.window, stopped)
+        window = window_level(near.worst_case if len(participants) else worst, question.window, stopped)
     tell("the weak level")
     for bracket in audit.refine(lambda: -1.0 if stopped() else left()):
         tell(f"the weak level: {bracket.low} to {bracket.high}")
@@ -250,7 +252,7 @@ def examine(
         classes=classes,
         weak=Bracket(min(weak.low, classes.level) if not judged.certain else weak.low, weak.high, weak.witness),
         witness={} if weak.witness is None else weak.witness.result(judged.log),
-        isolated=tuple(IsolatedUser(int(active[each.user]), each.round, each.proof) for each in isolated),
+        isolated=tuple(IsolatedUser(int(participants[each.user]), each.round, each.proof) for each in isolated),
         isolation_known=known,
         eliminated=audit.complete,
         window=window,
@@ -281,27 +283,36 @@ def _check(evidence: Evidence, question: Question) -> int:
     return users
 
 
-def _with_batches(judged: Evidence, near: Evidence, users: IntArray) -> Evidence:
+def _with_batches(judged: Evidence, participants: IntArray) -> Evidence:
     """Return the evidence about the users who took part, or may yet in a batch of the plan."""
-    if judged.batch_of is None:
-        return near
-    return judged.only(np.union1d(users, np.flatnonzero(judged.batch_of >= 0)))
+    return judged.only(
+        participants if judged.batch_of is None else np.union1d(participants, np.flatnonzero(judged.batch_of >= 0))
+    )
 
 
-def _classes(near: Evidence, audit: Audit, active: IntArray, users: int) -> Classes:
-    """Return the classes of the worst case: the audit's own, unless some users count as alone."""
-    strong, falls = audit.strong, audit.falls
-    if not near.certain:
-        worst = Audit.of(near.worst_case, np.random.default_rng(0), lambda: True)
-        strong, falls = worst.strong, worst.falls
-    level = strong.level if strong.classes else users
+def _classes(log: ParticipationLog, participants: IntArray, users: int) -> Classes:
+    strong = StrongLevel(log.users)
+    level, falls, single = users, [], set()
+    for round_, (start, stop) in zip(log.set_rounds.tolist(), pairwise(log.starts.tolist()), strict=True):
+        if stop - start == 1:
+            user = int(log.members[start])
+            if user in single:
+                continue  # a set that is known splits nothing
+            single.add(user)
+        strong.add(log.members[start:stop])
+        if strong.level < level:
+            level = strong.level
+            falls.append((round_, level))
     smallest = np.flatnonzero(strong.sizes == level)
+    chosen = np.flatnonzero(np.isin(strong.class_of, smallest[:LISTED]))
     groups: dict[int, list[int]] = {}
-    for user in np.flatnonzero(np.isin(strong.class_of, smallest[:LISTED])).tolist():
-        groups.setdefault(int(strong.class_of[user]), []).append(int(active[user]))
-    listed_groups = tuple(sorted(tuple(group) for group in groups.values()))
-    below = tuple((round_, fallen) for round_, fallen in falls.items() if fallen < users)
-    return Classes(level, active, strong.class_sizes(), listed_groups, len(smallest), below)
+    for user in chosen.tolist():
+        groups.setdefault(int(strong.class_of[user]), []).append(int(participants[user]))
+    smallest_groups = tuple(sorted(tuple(group) for group in groups.values()))
+    by_round = dict(falls)  # the last fall within a round
+    return Classes(
+        level, participants, strong.class_sizes(), smallest_groups, len(smallest), tuple(by_round.items())
+    )
 
 
 def _with_combinations(audit: Audit, wanted: int | None, stopped: Callable[[], bool]) -> list[IsolatedUser]:

@@ -244,7 +244,8 @@ def _against_plan(verdict: "Verdict") -> Iterator[str]:
     moved = len(verdict.judged.overrides)
     if moved:
         owners = f"The {'owner' if moved == 1 else 'owners'} of {counted(moved, 'device')}"
-        yield f"{owners} permitted a batch to be split; the level counts the sums before and after."
+        it = "it" if moved == 1 else "them"
+        yield f"{owners} let {it} leave a batch by an override; the level counts the sums of both batches."
 
 
 def _window(verdict: "Verdict") -> Iterator[str]:

@@ -22,7 +22,6 @@ SEALED = Facts(
     demanded=6,
     split=0,
     lost=0,
-    unknown=0,
     unfinished=0,
     aggregation="secagg+",
     sealed=True,
@@ -78,18 +77,18 @@ def test_every_run_says_what_the_level_is_not(facts):
 
 
 def test_a_run_in_the_clear_is_a_warning():
-    """Plain aggregation says that the server saw each update."""
-    plain = replace(UNSEALED, aggregation="plain", level=1)
+    """Plain aggregation says that the server saw each update, and its level is hypothetical."""
+    plain = replace(UNSEALED, aggregation="plain")
     assert verdict(plain) == ("Not private: every update was in the clear", "warning")
-    assert "each is a sum of its own" in words(plain)
+    assert "would have had privacy level 6" in words(plain)
     assert "Every single update" in words(plain)
 
 
 def test_a_level_that_fell_is_a_warning():
     """A level below what was asked for and a level of one are warnings; the split is named."""
-    fallen = replace(UNSEALED, level=2, split=3)
+    fallen = replace(UNSEALED, level=2, split=3, lost=4)
     assert verdict(fallen) == ("Privacy level 2, below the 6 asked for", "warning")
-    assert "3 batches were split: members were lost on the way" in words(fallen)
+    assert "A batch lost a member on the way 4 times, and 3 batches were split" in words(fallen)
     assert verdict(RANDOM) == ("Not private: the privacy level is 1", "warning")
     assert "groups of at least 1" not in words(RANDOM)
 
@@ -102,7 +101,7 @@ def test_losses_under_a_seal_leave_the_verdict_good():
 
 def test_a_round_cut_off_without_a_seal_leaves_the_level_unknown():
     """No number is printed as the level then."""
-    unknown = replace(UNSEALED, level=None, weak=None, unknown=1)
+    unknown = replace(UNSEALED, level=None, weak=None, unfinished=1)
     assert verdict(unknown) == ("How private this run is cannot be known", "warning")
     assert "T = " not in words(unknown)
     assert (guarantee(unknown).strong.value, guarantee(unknown).weak.value) == ("unknown", "unknown")

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from coterie.audit import StrongLevel
-from coterie.audit.evidence import participants
 from coterie.audit.verdict import Verdict
 from coterie.audit.wording import user_name
 from coterie.report.page.blocks import Block, Plot, Plots, Text
@@ -106,8 +105,8 @@ def _isolation(verdict: Verdict) -> Plot:
 
 def _group_sizes(verdict: Verdict) -> Plot:
     """Return how many users are in groups of each size, isolated users apart."""
-    sizes, active = verdict.classes.sizes, verdict.classes.participants
-    alone = np.isin(active, [each.user for each in verdict.isolated])
+    sizes, participants = verdict.classes.sizes, verdict.classes.participants
+    alone = np.isin(participants, [each.user for each in verdict.isolated])
     hidden = "not isolated" if verdict.isolation_known else "not known to be isolated"
     lows, names = _bins(sizes)
     place = np.searchsorted(lows, sizes, side="right") - 1
@@ -151,25 +150,25 @@ def picture_blocks(verdict: Verdict) -> tuple[Block, ...]:
     if verdict.log.rounds > MOST_ROUNDS:
         many = f"The log spans {counted(verdict.log.rounds, 'round')}, too many for a picture."
         return (Text((many,)),)
-    active = participants(verdict.log)
-    judged = verdict.judged.only(active)  # a log may claim any number of users who never took part
+    participants = np.unique(verdict.log.members).astype(np.int64)
+    judged = verdict.judged.only(participants)  # a log may claim any number of users who never took part
     log, batches = judged.log, judged.batch_of
     together = "batch" if batches is not None else "group"
     words = (
         f"Rows are users, columns are rounds. Users of one {together} stand together.{_missing(verdict, batches)}"
     )
-    return (Text((words,)), Plots((_picture(log, active, batches),)))
+    return (Text((words,)), Plots((_picture(log, participants, batches),)))
 
 
 def _missing(verdict: Verdict, batches: IntArray | None) -> str:
-    absent = verdict.users - len(participants(verdict.log))
+    absent = verdict.users - len(np.unique(verdict.log.members))
     text = f" {counted(absent, 'user has', 'users have')} never taken part and no row." if absent else ""
     return text + (" Users of no batch come last." if batches is not None and (batches < 0).any() else "")
 
 
-def _picture(log: ParticipationLog, active: IntArray, batches: IntArray | None) -> Plot:
+def _picture(log: ParticipationLog, participants: IntArray, batches: IntArray | None) -> Plot:
     drawn = participation(log, _order(_groups(log) if batches is None else batches))
-    numbers = [f"user {user}" for user in active.tolist()]
+    numbers = [f"user {user}" for user in participants.tolist()]
     names = numbers if log.names is None else [user_name(log, place) for place in range(log.users)]
     # Long names are cut, so the number keeps rows apart.
     places = (

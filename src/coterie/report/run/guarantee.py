@@ -27,11 +27,9 @@ class Facts:
     demanded: int | None
     """The level that was asked for; None for a scheme without batches."""
     split: int
-    """Batches that took part in some round without all their members."""
+    """Batches that some learned sum contains a part of."""
     lost: int
-    """How often a batch lost a member on the way and was left out."""
-    unknown: int
-    """Rounds without a seal of which it is not known what was learned."""
+    """How often a batch lost a member on the way."""
     unfinished: int
     """Rounds that a crash cut off."""
     aggregation: str
@@ -78,13 +76,15 @@ def _verdict(facts: Facts) -> tuple[str, Tone, tuple[str, ...]]:
     """Return the headline, how it is meant, and the sentences that a reader in a hurry takes along."""
     rounds = counted(facts.rounds, "round")
     if facts.level is None:
-        unknown = f"What the server learned in {_unknown_rounds(facts)} is on no record."
+        broken = counted(facts.unfinished, "round without a seal was", "rounds without a seal were")
+        unknown = f"{broken} cut off, and which sums the server learned there is on no record."
         return "How private this run is cannot be known", "warning", (unknown,)
     if not facts.learned:
         return "No sum was learned", "plain", ("Nothing was given away, and nothing was trained.",)
     if facts.aggregation == "plain":
         clear = "Updates were added up without cryptography, as a simulation may: the server saw each one."
-        return "Not private: every update was in the clear", "warning", (clear,)
+        alone = f"The sums of its {rounds} alone would have had privacy level {facts.level}."
+        return "Not private: every update was in the clear", "warning", (clear, alone)
     headline, tone, sentences = _of_level(facts, facts.level, rounds)
     return headline, tone, (*sentences, *_losses(facts))
 
@@ -107,27 +107,26 @@ def _of_level(facts: Facts, level: int, rounds: str) -> tuple[str, Tone, tuple[s
 
 def _losses(facts: Facts) -> tuple[str, ...]:
     """Say what became of batches that lost a member on the way."""
+    if not facts.lost or not facts.batches:
+        return ()
+    times = counted(facts.lost, "time", "times")
+    if facts.sealed:
+        return (f"A batch lost a member on the way {times} and was left out whole.",)
     if facts.split:
         split = counted(facts.split, "batch was", "batches were")
-        return (f"{split} split: members were lost on the way, and the sum of the others came out.",)
-    if facts.lost and facts.sealed:
-        return (f"A batch lost a member on the way {counted(facts.lost, 'time')} and was left out whole.",)
-    return ()
-
-
-def _unknown_rounds(facts: Facts) -> str:
-    return counted(facts.unknown, "round without a seal", "rounds without a seal")
+        return (f"A batch lost a member on the way {times}, and {split} split: the sum of the others came out.",)
+    return (f"A batch lost a member on the way {times}.",)
 
 
 def _strong_tile(facts: Facts) -> Tile:
     label = "Privacy level T"
     if facts.level is None:
-        return Tile(label, "unknown", f"{_unknown_rounds(facts)} on no record", "warning")
+        return Tile(label, "unknown", "rounds without a seal were cut off", "warning")
     if not facts.learned:
         return Tile(label, "–", "no sum was learned")
     level = number(facts.level)
     if facts.aggregation == "plain":
-        return Tile(label, level, "the server saw every update", "warning")
+        return Tile(label, level, "of the sums alone; the server saw every update", "warning")
     if facts.demanded is None:
         meaning = "no level was asked for: users come one by one"
         return Tile(label, level, meaning, "warning" if facts.level == 1 else "plain")
@@ -179,20 +178,20 @@ def _assumptions(facts: Facts) -> tuple[str, ...]:
 
 def _level(facts: Facts) -> str:
     if facts.level is None:
-        broken = f"Unknown. What the server learned in {_unknown_rounds(facts)} is on no record."
-        return f"{broken} Whoever sent something there must be taken to stand alone."
+        broken = f"Unknown. {counted(facts.unfinished, 'round')} broke off without a seal."
+        return f"{broken} Which sums the server had by then is on no record, and any of them could split a group."
     if not facts.learned:
         return "Nothing was learned, so there is no sum over few users either."
-    if facts.aggregation == "plain":
-        text = "T = 1. Every update reached the server as it was, so that each is a sum of its own."
-    elif facts.level == 1:
+    if facts.level == 1:
         text = _NO_GROUP
     else:
         text = (
             f"T = {facts.level}. In every combination of the sums, users come in groups of at least {facts.level} "
             "that carry one and the same weight. No arithmetic on the sums tells the users of such a group apart."
         )
-    if facts.unfinished and facts.sealed:
+    if facts.aggregation == "plain":
+        text += " That is about the sums alone; here the server had the single updates as well."
+    if facts.unfinished:
         broken = counted(facts.unfinished, "round was", "rounds were")
         text += (
             f" {broken} cut off by a crash: every batch asked there counts as learned, which is the worst case."

@@ -4,8 +4,6 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +113,8 @@ class RunResult:
             level=None if self.unknown else strong.level,
             weak=self._weak() if learned and not self.unknown else None,
             demanded=self.record.head["privacy"] if self.plan is not None else None,
-            split=_split(self.log, self.plan),
+            split=_split(strong, self.plan),
             lost=sum(row.lost_batches for row in self.record.rows),
-            unknown=self.unknown,
             unfinished=sum(round_ not in finished for round_ in rounds),
             aggregation=self.record.head["aggregation"],
             sealed=self.sealed,
@@ -170,17 +167,11 @@ def read_run(path: Path) -> RunResult:
     )
 
 
-def _split(log: ParticipationLog, plan: BatchPlan | None) -> int:
-    """Return how many batches took part in some round without all their members.
-
-    Users of a batch that always took part whole were in the same rounds, and so lie in one class.
-    """
+def _split(strong: StrongLevel, plan: BatchPlan | None) -> int:
+    """Return how many batches some sum holds a part of: a batch that always took part whole lies in one class."""
     if plan is None or len(plan) == 0:
         return 0
-    together = StrongLevel(log.users)
-    for _, sets in groupby(log.sets(), key=itemgetter(0)):
-        together.add(np.unique(np.concatenate([members for _, members in sets])))
-    classes = together.class_of[plan.members]
+    classes = strong.class_of[plan.members]
     first, last = (reduce(classes, plan.starts[:-1]) for reduce in (np.minimum.reduceat, np.maximum.reduceat))
     return int(np.sum(first != last))
 
