@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from coterie import UsageError
 from coterie.experiment.rounding import WordRounding
 from coterie.experiment.run import Run
+from coterie.secagg.crypto.quantiser import Quantiser, dequantise
+from coterie.secagg.crypto.ring import RING_16, RING_32
 from support.experiment.tiny import finished, tiny_spec
 
 values = st.floats(-2.0, 2.0, width=32)
@@ -59,6 +61,20 @@ def test_weights_count_as_they_should():
     assert rounding.mean(vectors, weights, 0).numpy() == pytest.approx(
         right, abs=3 * rounding.step / weights.sum()
     )
+
+
+@pytest.mark.parametrize(("bits", "ring"), [(16, RING_16), (32, RING_32)])
+def test_words_mean_what_the_protocols_take_them_for(bits, ring):
+    """Levels are the quantiser's, and the sum of words, with weights and check words, opens to the same mean."""
+    rounding, quantiser = WordRounding(bits, 0.3, 5, 12), Quantiser(ring, 0.3, weight_cap=5, cohort=12)
+    assert (rounding.levels, rounding.step) == (quantiser.levels, quantiser.step)
+    rng = np.random.default_rng(0)
+    vectors, weights = torch.from_numpy(rng.normal(0, 0.2, (12, 500)).astype(np.float32)), rng.integers(1, 6, 12)
+    words = rounding.sum_of_words(vectors, weights, 3).numpy()
+    extra = [weights.sum(), *[12] * quantiser.ring.check_words]
+    total = np.concatenate((words, extra)).astype(ring.dtype)
+    assert np.array_equal(total[:500], words)
+    assert np.array_equal(dequantise(total, quantiser, 12).mean, rounding.mean(vectors, weights, 3))
 
 
 def test_words_that_leave_no_level_are_refused():
