@@ -74,12 +74,14 @@ def show(
 
     last = _count(rounds)
     with waiting(f"Reading {_place(ledger)}"), Ledger.open(ledger, read_only=True) as source:
-        place, snapshot = source.place, source.snapshot()
+        place, snapshot, durable = source.place, source.snapshot(), source.durable
     shown = snapshot.rounds[max(0, len(snapshot.rounds) - last) :] if last is not None else snapshot.rounds
     if json_:
-        typer.echo(json.dumps(_record(place, snapshot, shown), allow_nan=False))
+        typer.echo(json.dumps({**_record(place, snapshot, shown), "durable": durable}, allow_nan=False))
     else:
         _print(place, snapshot, shown)
+        if not durable:
+            typer.echo("Not durable: the server has fsync off, and a power cut there can lose records.")
 
 
 @app.command()

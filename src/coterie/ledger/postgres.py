@@ -92,6 +92,12 @@ class PostgresStore:
         """The URL without a password."""
         return str(self._address)
 
+    @property
+    def durable(self) -> bool:
+        """Whether the server syncs to its disk; one set up with fsync off can lose appends that returned."""
+        with self._used():
+            return self._connection.execute("SHOW fsync").fetchone() == ("on",)
+
     def head(self) -> Head:
         """Return the head that the last append left."""
         with self._used():
@@ -265,16 +271,17 @@ def _exists(connection: "psycopg.Connection[Any]", ledger: str) -> bool:
 
 
 def _check_kind(connection: "psycopg.Connection[Any]", address: _Address, *, read_only: bool) -> None:
-    from psycopg.errors import UndefinedTable
-
     if not _exists(connection, address.ledger):
         raise UsageError(f"{address} has no ledger {address.ledger!r}; check the name, or create the ledger")
-    try:
-        lacking = _lacking(connection, address)
-    except UndefinedTable:
-        raise UsageError(
-            f"{address}: the schema {address.ledger!r} is not a ledger's; choose another name"
-        ) from None
+    # A view in a table's place can go on without end, and must not be read.
+    kinds = connection.execute(
+        "SELECT relname, relkind::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
+        "WHERE nspname = %s AND relkind <> 'i' LIMIT 100",
+        (address.ledger,),
+    ).fetchall()
+    if sorted(kinds) != [("format", "r"), ("head", "r"), ("record", "r")]:
+        raise UsageError(f"{address}: the schema {address.ledger!r} is not a ledger's; choose another name")
+    lacking = _lacking(connection, address)
     if not lacking:
         return
     if read_only:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from coterie.errors import UsageError
 from coterie.ledger import migrations
+from coterie.ledger.bodies import LARGEST
 from coterie.ledger.interface import Behind, Busy, Damaged, Head, Record, sound_record
 from coterie.storage.files import reading, sync_folder, writing
 
@@ -109,6 +110,11 @@ class SqliteStore:
         """The path, as it was given."""
         return os.fspath(self._path)
 
+    @property
+    def durable(self) -> bool:
+        """Always: every append is synced to the disk."""
+        return True
+
     def head(self) -> Head:
         """Return the head that the last append left."""
         with self._used():
@@ -198,6 +204,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}", uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False
     )
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST + _PAGE)  # a longer value is no record's
     connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged text need not be UTF-8
     return connection
 
@@ -235,7 +242,9 @@ def _check_kind(connection: sqlite3.Connection, path: Path, *, read_only: bool) 
     if connection.execute("PRAGMA journal_mode").fetchone() != ("delete",):
         raise Damaged(f"{path} is damaged: another program changed its journal mode")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if not migrations.missing_steps("sqlite", version, str(path)):
+    missing = migrations.missing_steps("sqlite", version, str(path))
+    _check_schema(connection, path, version)
+    if not missing:
         return
     if read_only:
         raise UsageError(f"{path} has the version {version} of an older Coterie; open it once for writing")
@@ -243,6 +252,16 @@ def _check_kind(connection: sqlite3.Connection, path: Path, *, read_only: bool) 
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     _migrate(connection, migrations.missing_steps("sqlite", version, str(path)), version)
     connection.execute("COMMIT")
+
+
+def _check_schema(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    """Refuse tables that no ledger made: a view in a table's place can be endless, and a trigger do anything."""
+    query = "SELECT type, name, tbl_name, substr(sql, 1, 10000) FROM sqlite_schema ORDER BY name LIMIT 100"
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+        _migrate(model, migrations.steps("sqlite")[:version], 0)
+        expected = model.execute(query).fetchall()
+    if connection.execute(query).fetchall() != expected:
+        raise Damaged(f"{path} is damaged: its tables are not those of a ledger; restore it from a copy")
 
 
 @contextmanager
