@@ -11,6 +11,7 @@ from coterie.errors import UsageError
 from coterie.ledger import Ledger
 from coterie.secagg import Charter, Membership, MemoryStore, SealedClient, simulated_client
 from support.coordinator.federation import INNER, NAMES, SCOPE, SIZE, USERS, Fates, configuration, in_six_batches
+from support.secagg.batches import rules
 
 inners = pytest.mark.parametrize("inner", INNER)
 SPOILT = st.sampled_from([Fate.LOST, Fate.LATE])
@@ -119,18 +120,18 @@ def test_strangers_answers_are_passed_over(ledger):
             yield "nobody", b"anything"
             yield from users.exchange(outgoing, moment)
 
-    assert found_batches(ledger, Intruded(), SCOPE, "open") == {}
+    assert found_batches(ledger, Intruded(), federation.rules()) == {}
 
 
 def test_batches_need_a_plan(ledger):
     """Without a plan there is nothing to form and nothing to ask; the error says what to do."""
     ledger.enrol(["ana", "bob"])
     with pytest.raises(UsageError, match="publish one"):
-        found_batches(ledger, None, SCOPE, "open")
+        found_batches(ledger, None, rules())
 
 
 def test_batches_that_have_a_charter_are_left_alone(ledger):
     """Nobody is asked again when every batch is formed."""
     federation = in_six_batches(ledger, "open")
-    assert found_batches(ledger, None, SCOPE, "open") == {}
+    assert found_batches(ledger, None, federation.rules()) == {}
     assert len(federation.ledger.charters) == 6

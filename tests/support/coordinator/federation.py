@@ -5,7 +5,16 @@ import numpy as np
 from coterie.coordinator import Coordinator
 from coterie.coordinator.secure import SealedAggregation, found_batches
 from coterie.coordinator.simulated import Contribution, Fate, SimulatedUsers, everything_arrives
-from coterie.secagg import DeviceConfiguration, SealedClient, Terms, simulated_client
+from coterie.secagg import (
+    PROTOCOLS,
+    RING_32,
+    BatchRules,
+    DeviceConfiguration,
+    Quantiser,
+    SealedClient,
+    Terms,
+    simulated_client,
+)
 from coterie.selection import BatchSelector, consecutive
 
 SCOPE = "keyboard"
@@ -15,8 +24,8 @@ DIMENSION = 7
 WEIGHT_CAP = 9
 INNER = ["open", "secagg", "secagg+"]
 """The inner protocols that the tests of sealed rounds run with."""
-PHASES = {"open": 1, "secagg": 5, "secagg+": 5}
-UPLOADED = {"open": 0, "secagg": 2, "secagg+": 2}
+PHASES = {inner: PROTOCOLS[inner].phases for inner in INNER}
+UPLOADED = {inner: PROTOCOLS[inner].upload_phase for inner in INNER}
 """The last phase in which a silent user costs its batch the round."""
 
 
@@ -77,44 +86,42 @@ class Federation:
 
     def reach(self, fates=everything_arrives):
         """A transport to all users."""
-        rng = np.random.default_rng(0)
         return SimulatedUsers(
             self.clients,
             lambda tasks: {user: Contribution(self.updates[user], self.weights[user]) for user in tasks},
-            lambda user: rng,
             fates,
         )
 
     def found(self, transport):
         """Form the batches that have no charter."""
-        return found_batches(self.ledger, transport, SCOPE, self.inner)
+        return found_batches(self.ledger, transport, self.rules())
+
+    def rules(self, **changes):
+        """What all charters have in common."""
+        quantiser = Quantiser(RING_32, 1.0, WEIGHT_CAP if self.weighted else 1, 60)
+        privacy = 2 if self.ledger.plan is None else self.ledger.plan.privacy
+        return BatchRules(
+            **{"scope": SCOPE, "privacy": privacy, "quantiser": quantiser, "inner": self.inner, **changes}
+        )
 
     def terms(self, **changes):
         """Terms that every device accepts."""
         plan = self.ledger.plan
-        least = 1 if self.inner == "open" else int(plan.sizes.max()) + plan.privacy
-        options = {
-            "model": b"model",
-            "configuration": b"{}",
-            "dimension": DIMENSION,
-            "clip": 1.0,
-            "cohort": 60,
-            "weight_cap": WEIGHT_CAP if self.weighted else 1,
-            "min_included": least,
-        }
+        least = PROTOCOLS[self.inner].least_included(plan.sizes.tolist(), plan.privacy)
+        options = {"model": b"model", "dimension": DIMENSION, "min_included": least}
         return Terms(**{**options, **changes})
 
     def aggregation(self, transport, **changes):
         """A sealed round over a transport."""
         return SealedAggregation(self.ledger, transport, self.terms(**changes), self.inner)
 
-    def coordinator(self, per_round, seed=1):
+    def coordinator(self, per_round, seed=1, **options):
         """A coordinator that takes so many users, or one batch if that has more, or all if they are fewer."""
 
         def selector(plan):
             return BatchSelector(plan, min(plan.users, max(per_round, int(plan.sizes.max()))))
 
-        return Coordinator(self.ledger, selector, seed)
+        return Coordinator(self.ledger, selector, seed, **options)
 
     @property
     def everyone(self):
