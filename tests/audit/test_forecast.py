@@ -10,7 +10,7 @@ from coterie.audit import Evidence, Omission, Policy, Question, examine, forecas
 from coterie.audit.forecast import fitted_policy
 from support.audit import rational
 from support.audit.hard_logs import dense, random_selection, small_logs
-from support.audits import batch_log, split_log
+from support.audit.verdicts import batch_log, split_log
 
 RNG = np.random.default_rng
 
