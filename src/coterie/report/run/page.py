@@ -1,6 +1,5 @@
 """The page of one run: how it learned, what it measured, who took part, and what it guarantees."""
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from typing import Any
 from coterie import __version__
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.record import RoundRow
+from coterie.experiment.template import toml_value
 from coterie.report.figures import can_draw, run_measures, training_curve
 from coterie.report.page.blocks import (
     Block,
@@ -64,11 +64,11 @@ def run_page(run: RunResult, date: str) -> str:
         Section("Who took part", _who(run)),
     ]
     if run.plan is not None and run.health is not None:
-        sections.append(Section("How the batches fared", batch_blocks(run.health, run.plan)))
+        sections.append(Section("How the batches fared", batch_blocks(run.health, run.plan), printed=False))
     sections += [
         Section("What is guaranteed", (guarantee.holds,)),
         Section("What is not guaranteed", (guarantee.limits,)),
-        Section("The rounds", _rounds(run)),
+        Section("The rounds", _rounds(run), printed=False),
         Section("The settings", _settings(run), printed=False),
         Section("What to do next", (_next(run.path),), printed=False),
     ]
@@ -180,7 +180,7 @@ def _settings(run: RunResult) -> tuple[Block, ...]:
 
 
 def spec_toml(tables: Mapping[str, Any]) -> str:
-    """Return a spec's nested tables as TOML; JSON writes texts, numbers, truth values and lists as TOML does.
+    """Return a spec's nested tables as TOML, without comments.
 
     >>> print(spec_toml({"seed": 3, "data": {"source": "mnist", "shared": [1, 2]}}), end="")
     seed = 3
@@ -190,7 +190,7 @@ def spec_toml(tables: Mapping[str, Any]) -> str:
     shared = [1, 2]
     """
     plain = {name: value for name, value in tables.items() if not isinstance(value, Mapping)}
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in plain.items()]
+    lines = [f"{name} = {toml_value(value)}\n" for name, value in plain.items()]
     for name, table in tables.items():
         if isinstance(table, Mapping):
             lines.append(f"\n[{name}]\n" + spec_toml(table))
