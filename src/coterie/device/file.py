@@ -157,6 +157,12 @@ class DeviceFile:
             raise UsageError(f"{self._path} was closed; open it again")
         return self._identity
 
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The data scopes of which there is a record."""
+        with closing(_begin(self._path, self._wait)) as connection, _explained(self._path):
+            return tuple(sorted(scope.decode() for scope in _Memory(connection, self._path).digests))
+
     @contextmanager
     def transaction(self, scope: str) -> Iterator[Slot]:
         """Give the record of a data scope, None if there is none yet, and store what is assigned to it.
