@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 
 COST = (
-    "The device then accepts a charter that splits its batch. Whoever has the sums of the old and the new batches can "
+    "The device then accepts a charter that splits its batch. Whoever has the sums of old and new batches can "
     "subtract them: the privacy level is that of the groups that were always together, and can be 1."
 )
 
