@@ -12,6 +12,9 @@ sys.path.insert(0, str(HERE.parent))
 from coterie.device import DeviceFile  # noqa: E402 - the tests' helpers come after the path is set
 from coterie.experiment.folder import Checkpoint, PendingResult, RunFolder  # noqa: E402
 from coterie.experiment.record import RoundRow  # noqa: E402
+from coterie.logs import write_log  # noqa: E402
+from coterie.storage.plans import write_plan  # noqa: E402
+from support.golden import LOG, PLAN  # noqa: E402
 from support.ledgers import federation  # noqa: E402
 
 ROW = RoundRow(
@@ -44,6 +47,9 @@ def main() -> None:
     (HERE / "checkpoints").mkdir(exist_ok=True)
     folder.save(Checkpoint(1, {"layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3)}, ROW))
     folder.set_aside(PendingResult(3, np.array([0.5, -0.25]), 1.25))
+    write_plan(PLAN, HERE / "files" / "plan.json")
+    for suffix in ("csv", "jsonl", "parquet"):
+        write_log(LOG, HERE / "files" / f"log.{suffix}")
     for left in HERE.glob("*-lease"):
         left.unlink()
 

@@ -74,10 +74,10 @@ class SimulationResult:
 
     def _repr_html_(self) -> str:
         columns = self.columns()
-        shown = ("strong_low", "isolated_share", "fairness_gap", "cardinality", "skipped")
+        measures = ("strong_low", "isolated_share", "fairness_gap", "cardinality", "skipped")
         head = "".join(f"<th>{name}" for name in ("scheme", "T (worst trial)", "isolated", "F", "C", "skipped"))
         rows = "".join(
-            f"<tr><td>{escape(name)}{''.join(f'<td>{columns[measure][index]:.4g}' for measure in shown)}</tr>"
+            f"<tr><td>{escape(name)}{''.join(f'<td>{columns[measure][index]:.4g}' for measure in measures)}</tr>"
             for index, name in enumerate(self.schemes)
         )
         return f"<table><tr>{head}</tr>{rows}</table>"
