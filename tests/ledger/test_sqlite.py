@@ -316,3 +316,40 @@ def test_tables_that_no_ledger_made_are_refused_unread(path, change):
     for use in (Ledger.open, verify):
         with pytest.raises(Damaged, match="its tables are not those of a ledger"):
             use(path)
+
+
+HOSTILE = """
+import resource, sys, zlib
+from coterie.errors import UsageError
+from coterie.ledger import Ledger
+from coterie.ledger.bodies import LARGEST
+from coterie.ledger.interface import Record
+from coterie.ledger.location import open_store
+from coterie.ledger.verify import verify
+
+Ledger.create(sys.argv[1]).close()
+store = open_store(sys.argv[1], read_only=False)
+for kind, content in (
+    ("skipped", b" " * (LARGEST * 4)),
+    ("exposed", b'{"alone":[[%d,1]],"learned":[[0,1],[0,1]],"round":0}\\n' % 60_000_000 + b"\\1" * 60_000_000),
+    ("planned", b'{"batches":[[1,1],[1,4]],"privacy":1,"users":2147483647}\\n\\1\\0\\0\\0\\0'),
+):
+    head = store.head()
+    body = zlib.compress(content, 9)
+    assert len(body) < 1_000_000
+    store.append([Record.after(head.hash, head.count + 1, 0, kind, body)], head)
+store.close()
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+print(*(finding.seq for finding in verify(sys.argv[1]).findings))
+try:
+    Ledger.open(sys.argv[1])
+except UsageError as error:
+    print(error)
+"""
+
+
+def test_a_small_file_cannot_take_much_memory(tmp_path):
+    """Records that would unpack to gigabytes, or claim two billion users, are refused within two gigabytes."""
+    found, refused = script(HOSTILE, tmp_path / "ledger")
+    assert found == "2 3 4"
+    assert "record 2 (skipped): it has more than the 134217728 bytes" in refused
