@@ -1,6 +1,6 @@
 """Plain aggregation: the cohort trains as one stack and its mean is taken in the open; for accuracy studies."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
@@ -22,8 +22,8 @@ class PlainAggregation:
     parts: Parts
     parameters: Tensor
     step: int
-    losses: dict[int, float]
-    """Filled with the users' training losses."""
+    losses: dict[int, float] = field(default_factory=dict, init=False)
+    """The training losses of the users that trained."""
     name = "plain"
     sealed = False
     terms = b""

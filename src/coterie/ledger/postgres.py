@@ -190,17 +190,17 @@ class _Address:
                 f"the ledger's name is {self.ledger!r}: use up to 63 small letters, digits and underscores, a "
                 f"letter first"
             )
-        kept = [(key, value) for key, value in options if key != "ledger"]
-        self._url = _url(parts.scheme, parts.netloc, parts.path, kept)
-        shown = [(key, value) for key, value in kept if key in {"host", "port", "dbname", "user"}]
+        others = [(key, value) for key, value in options if key != "ledger"]
+        self._url = _url(parts.scheme, parts.netloc, parts.path, others)
+        public = [(key, value) for key, value in others if key in {"host", "port", "dbname", "user"}]
         user = f"{parts.username}@" if parts.username else ""
         where = f"[{host}]" if ":" in host else host
         where += f":{port}" if port else ""
-        shown += [("ledger", self.ledger)] if names else []
-        self._shown = _url(parts.scheme, user + where, parts.path, shown)
+        public += [("ledger", self.ledger)] if names else []
+        self._public = _url(parts.scheme, user + where, parts.path, public)
 
     def __str__(self) -> str:
-        return self._shown
+        return self._public
 
     def sql(self, statement: str) -> Any:  # noqa: ANN401 - psycopg is imported only when used
         """Put the schema's name into a statement."""
@@ -266,8 +266,8 @@ def _reason(error: "psycopg.Error") -> str:
 
 
 def _exists(connection: "psycopg.Connection[Any]", ledger: str) -> bool:
-    found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (ledger,))
-    return found.fetchone() is not None
+    rows = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (ledger,))
+    return rows.fetchone() is not None
 
 
 def _check_kind(connection: "psycopg.Connection[Any]", address: _Address, *, read_only: bool) -> None:

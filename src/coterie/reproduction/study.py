@@ -42,7 +42,7 @@ def train(spec: Spec, progress: Progress = no_progress) -> dict[str, Any]:
     for step, available in zip(range(spec.training.rounds), parts.world.available(0), strict=False):
         users = _users(parts, parameters, step, available, counts)
         if len(users):
-            mean, _ = PlainAggregation(parts, parameters, step, {}).mean(users)
+            mean, _ = PlainAggregation(parts, parameters, step).mean(users)
             parameters = parameters + mean.to(parameters)
             counts[users] += 1
         measures.add_round((users,) if len(users) else ())
@@ -69,7 +69,7 @@ def _users(parts: Parts, parameters: Tensor, step: int, available: BoolArray, co
     cohort = parts.selector.choose(available, counts, np.random.default_rng([parts.spec.seed, step]))
     if cohort is None:
         return np.zeros(0, dtype=np.int64)
-    return PlainAggregation(parts, parameters, step, {}).survivors(cohort)[0]
+    return PlainAggregation(parts, parameters, step).survivors(cohort)[0]
 
 
 def _made_with(parts: Parts) -> dict[str, str]:
