@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help run test lint install-check bench docs clean
+.PHONY: help run test torture lint install-check bench docs clean
 
 help:
 	@echo "make run            train a model over 100 users who never show their updates; results and a report in runs/"
 	@echo "make test           all tests, doctests and documentation examples"
+	@echo "make torture  faults for hours: every writing call killed, 400 random kills, two million fuzzed bodies"
 	@echo "make lint           ruff, mypy --strict, import layers"
 	@echo "make install-check  install the wheel into fresh environments, with the newest and the lowest versions"
 	@echo "make bench          the numbers of benchmarks/, written to benchmarks/results"
@@ -43,6 +44,11 @@ test: .venv/installed
 
 install-check: .venv/installed-run
 	$(BIN)/python .ci/install_check.py
+
+torture: .venv/installed
+	@sh tests/packages.sh
+	$(BIN)/python -m pytest --kills 0 tests/experiment/test_faults.py
+	$(BIN)/python -m pytest --kills 400 --fuzz 20000000 tests/contracts tests/ledger tests/coordinator tests/experiment/test_resume.py
 
 lint: .venv/installed
 	$(BIN)/ruff check

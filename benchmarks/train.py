@@ -1,5 +1,7 @@
 """Local training of a round's 12 clients: stacked against one after the other, on a GPU if there is one.
 
+Without one, clients that train side by side, one core each, are measured too.
+
 The share of the peak is of a dense TF32 product by the GPU's data sheet. Operations are counted by formula: a
 convolution or linear layer takes 2 · outputs · (inputs to each) for its outputs, and as many again for each of
 its two gradients, of which the first layer has one.
@@ -79,10 +81,12 @@ def measure(case: Case, device: str) -> dict[str, Any]:
     local = LocalTraining(minibatch=case.minibatch, learning_rate=0.03, weight_decay=5e-4, shuffled=False)
     parameters, users = flatten(model).to(device), range(CLIENTS)
     trainers = {
-        "one_by_one": SeparateTrainer(model, data, local),
+        "one_by_one": SeparateTrainer(model, data, local, workers=1),
         "stacked": StackedTrainer(model, data, local, cohort=CLIENTS),
     }
-    if device == "cuda":
+    if device == "cpu":
+        trainers["side_by_side"] = SeparateTrainer(model, data, local)
+    else:
         trainers["stacked_compiled"] = StackedTrainer(model, data, local, cohort=CLIENTS, compiled=True)
         trainers["stacked_compiled_bfloat16"] = StackedTrainer(
             model, data, local, cohort=CLIENTS, compiled=True, numerics=Numerics(bfloat16=True)

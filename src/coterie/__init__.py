@@ -1,21 +1,84 @@
-"""Coterie: federated learning that stays private over many rounds."""
+"""Coterie: federated learning that stays private over many rounds.
+
+The names that most users need. What takes long to import comes when it is first asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 # The call takes the name of the room that it is made of, which is loaded by then: `from coterie.audit import …`
 # imports from the room as before.
 from coterie.auditing import audit
-from coterie.errors import CoterieError, UsageError
+from coterie.errors import CoterieError, PeerError, TooFewUsers, UsageError
 from coterie.values import AvailabilityLog, BatchPlan, Cohort, LogBuilder, ParticipationLog
+
+if TYPE_CHECKING:
+    from coterie.coordinator import Coordinator
+    from coterie.ledger import Ledger
+    from coterie.logs import read_availability, read_log, write_log
+    from coterie.planning import plan
+    from coterie.report.run.call import run
+    from coterie.selection import BatchSelector, BernoulliSelector, RandomSelector, WeightedRandomSelector
+    from coterie.simulation import simulate
+    from coterie.storage.plans import read_plan, write_plan
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AvailabilityLog",
     "BatchPlan",
+    "BatchSelector",
+    "BernoulliSelector",
     "Cohort",
+    "Coordinator",
     "CoterieError",
+    "Ledger",
     "LogBuilder",
     "ParticipationLog",
+    "PeerError",
+    "RandomSelector",
+    "TooFewUsers",
     "UsageError",
+    "WeightedRandomSelector",
     "__version__",
     "audit",
+    "plan",
+    "read_availability",
+    "read_log",
+    "read_plan",
+    "run",
+    "simulate",
+    "write_log",
+    "write_plan",
 ]
+
+_ROOMS = {
+    "BatchSelector": "coterie.selection",
+    "BernoulliSelector": "coterie.selection",
+    "Coordinator": "coterie.coordinator",
+    "Ledger": "coterie.ledger",
+    "RandomSelector": "coterie.selection",
+    "WeightedRandomSelector": "coterie.selection",
+    "plan": "coterie.planning",
+    "read_availability": "coterie.logs",
+    "read_log": "coterie.logs",
+    "read_plan": "coterie.storage.plans",
+    "run": "coterie.report.run.call",
+    "simulate": "coterie.simulation",
+    "write_log": "coterie.logs",
+    "write_plan": "coterie.storage.plans",
+}
+"""Where the names live that are imported when they are first asked for."""
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - the names are typed above
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'coterie' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_ROOMS[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,7 +11,7 @@ import rich.console
 from coterie.audit.record import record
 from coterie.cli.audit_summary import print_verdict
 from coterie.report.audit.page import audit_page
-from support.audits import KINDS, verdicts
+from support.audit.verdicts import KINDS, verdicts
 
 REASSURING = ("nobody's update was given away", "is met:", "as high as required", "hide in groups")
 

@@ -12,7 +12,7 @@ from coterie.audit import Evidence, Verdict
 from coterie.audit.record import record
 from coterie.logs import write_log
 from coterie.storage.plans import write_plan
-from support.audits import batch_log, random_log
+from support.audit.verdicts import batch_log, random_log
 from support.cli.command import coterie as command
 from support.ledgers import NAMES, federation
 

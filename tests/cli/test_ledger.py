@@ -112,7 +112,7 @@ def test_export_never_says_less_than_may_be_known(tmp_path):
     assert run.returncode == 0
     assert "Plain: the server saw every user's update by itself: round 1." in run.stdout
     assert "Not known what was learned, and unsealed; every user counts as learned alone: round 0." in run.stdout
-    assert [users.tolist() for _, users in read_log(tmp_path / "log.jsonl").sets()] == [[0], [1]] * 2
+    assert [users.tolist() for _, users in read_log(tmp_path / "log.jsonl").log.sets()] == [[0], [1]] * 2
 
 
 def test_odd_texts_do_not_steer_the_terminal(tmp_path):

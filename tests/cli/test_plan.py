@@ -102,6 +102,50 @@ def test_one_level_churn_and_mixing():
     assert 0 < record["options"][0]["churn"]["retired_batches"] < 1
 
 
+def test_the_recommended_row_is_marked_and_empty_rows_are_folded():
+    """An arrow stands before the recommended T; levels at which every round is skipped are one line."""
+    run = coterie("plan", "--users", 60, "--per-round", 12, "--dropout", "0.5")
+    marked = [line for line in run.stdout.splitlines() if line.startswith("→")]
+    assert len(marked) == 1
+    assert f"T = {marked[0].split()[1]}, plan consecutive." in run.stdout
+    assert "Plans by availability give the same" in run.stdout
+    rare = coterie("plan", "--users", 40, "--per-round", 20, "--dropout", "0.6").stdout
+    assert "(nearly) every round is skipped." in rare
+
+
+def test_nothing_is_recommended_that_skips_every_round(tmp_path):
+    """Where no T of 2 or more completes a round, that is said, and no plan is written."""
+    never = ["plan", "--users", 60, "--per-round", 30, "--dropout", "0.97", "--out", tmp_path / "plan.json"]
+    run = coterie(*never)
+    assert run.returncode == 0, run.stderr
+    assert "No plan with T of 2 or more completes a round" in run.stdout
+    assert "No plan was written to" in run.stdout
+    record = json.loads(coterie(*never, "--json").stdout)
+    assert (record["recommended"], record["files"]) == (None, [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sixty_columns_hold_every_line():
+    """At 60 columns no line of the table is broken."""
+    command = [
+        sys.executable,
+        "-m",
+        "coterie",
+        "plan",
+        "--users",
+        "120",
+        "--per-round",
+        "12",
+        "--dropout",
+        "0.1,0.5",
+    ]
+    environment = {**os.environ, "COLUMNS": "60"}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
+    assert all(len(line) <= 60 for line in run.stdout.splitlines())
+    assert "Plan by-availability" in run.stdout
+    assert sum("20 of 6" in line and len(line.rstrip()) > 40 for line in run.stdout.splitlines()) == 2
+
+
 BASE = ["plan", "--users", 120, "--per-round", 12, "--dropout", "0.3"]
 
 
@@ -123,7 +167,9 @@ BASE = ["plan", "--users", 120, "--per-round", 12, "--dropout", "0.3"]
         (["plan", "--users", "many", "--per-round", 12, "--dropout", "0.3"], "many"),
         ([*BASE, "--availability", "log.csv"], "in one way"),
         ([*BASE, "--churn", 2], "churn"),
-        ([*BASE, "--mixing", -1], "mixing is -1"),
+        (["plan", "--users", 20, "--per-round", 4, "--dropout", "0.1,0.3", "--mixing", -1], "mixing is -1"),
+        ([*BASE, "--mixing", 0.2], "it changes nothing; leave it out"),
+        (["plan", "--users", 10**9, "--per-round", 1000, "--dropout", "0.1"], "plan for a part of them"),
         ([*BASE, "--plot", "p.gif"], "neither a .png nor a .svg"),
         ([*BASE, "--out", "missing/plan.json"], "folder does not exist"),
         ([*BASE, "--plot", "missing/p.png"], "folder does not exist"),

@@ -200,7 +200,7 @@ TINY = ["--users", 12, "--per-round", 6]
     [
         ([*TINY, "--privacy", 7], "privacy T = 7 is above K = 6 users per round"),
         ([*TINY, "--privacy", 13], "privacy 13 is more than the 12 users"),
-        ([*TINY, "--privacy", 4], "secagg+ shows no sum of fewer than 8 users (a batch of 4 and T more)"),
+        ([*TINY, "--privacy", 4], "secagg+ shows no sum of fewer than 8 users (the largest batch and T more)"),
         ([*TINY, "--privacy", 2, "--scheme", "T3"], "--privacy 2 and --scheme T3 both name a scheme"),
         (
             [*TINY, "--scheme", "random"],
@@ -218,7 +218,7 @@ TINY = ["--users", 12, "--per-round", 6]
         ([*TINY, "--privacy", 2, "--partition", "iid"], "--partition has no effect on "),
         (["plan.toml", "--privacy", 2], "--scheme and --privacy have no effect on the plan p.json"),
         (["--data", "mnist-small", "--partition", "sharts"], "there is no partition 'sharts'; give iid, shards,"),
-        (["--aggregation", "secagg++"], "give one of plain, open, secagg, secagg+"),
+        ([*TINY, "--aggregation", "secagg++"], "give one of plain, open, secagg, secagg+"),
         (["--data", "nowhere"], "folder 'nowhere'; give mnist-small, mnist, cifar10, cifar100, or a folder with"),
         (["--data", "empty", "--scheme", "T2"], "empty holds no user's data; put a file NAME.npz there for each"),
         (["typo.toml"], "typo.toml: there is no training.round in a spec; did you mean training.rounds?"),
@@ -281,7 +281,7 @@ def test_a_folder_that_holds_something_is_not_written_to(ended, spec_file, calle
             ended[0],
             f"holds another run; go on with that one (coterie run --resume {ended[0]}), or give another folder",
         ),
-        (stopped, "holds a run that was stopped before its first round; delete it, or give another folder"),
+        (stopped, "is not empty; give another folder with --out"),
         (foreign, "is not empty; give another folder with --out"),
         (foreign / "thesis.txt", "cannot be written: a part of the path is a file"),
     ]:
@@ -293,7 +293,7 @@ def test_a_folder_that_holds_something_is_not_written_to(ended, spec_file, calle
     code, lines = called("--resume", stopped)
     assert (code, lines) == (
         2,
-        [f"coterie: {stopped} holds a run that was stopped before its first round; start it anew"],
+        [f"coterie: {stopped} has no ledger.sqlite: it was removed, or the run never began"],
     )
 
 

@@ -25,6 +25,7 @@ def test_the_folder_holds_record_rows_and_pictures(tmp_path):
     run = coterie(*PAPER, "--rounds", 30, "--trials", 3, "--out", out)
     assert run.returncode == 0, run.stderr
     assert "partition" in run.stdout
+    assert "record.json, rows.csv, rows.parquet, measures.png, measures.svg." in run.stdout
     names = {"record.json", "rows.csv", "rows.parquet", "measures.png", "measures.svg"}
     assert {path.name for path in out.iterdir()} == names
     record = json.loads((out / "record.json").read_text())
@@ -34,6 +35,19 @@ def test_the_folder_holds_record_rows_and_pictures(tmp_path):
     assert float(rows[-1]["cardinality"]) == record["schemes"][-1]["cardinality"]
     key_metrics(record, tmp_path / "again.svg")
     assert (tmp_path / "again.svg").read_bytes() == (out / "measures.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("users", "per_round", "levels"), [(100, 15, ["T5"]), (12, 3, ["T3"]), (101, 10, ["T5", "T3", "T2"])]
+)
+def test_default_schemes_have_batches_whatever_divides(users, per_round, levels):
+    """Where few T divide N and K, or none, there are still batches to compare with."""
+    run = coterie(
+        "simulate", "--users", users, "--per-round", per_round, "--dropout", 0.1, "--rounds", 5, "--trials", 1,
+        "--processes", 1, "--json",
+    )  # fmt: skip
+    record = json.loads(run.stdout)
+    assert [scheme["scheme"] for scheme in record["schemes"]][3:] == levels
 
 
 def test_json_is_one_object_with_the_promised_fields():
@@ -151,7 +165,13 @@ def test_ctrl_c_keeps_the_finished_trials(tmp_path):
         ([*PAPER, "--schemes", "T6-sorted", "--redraw"], "leave out --redraw"),
         ([*PAPER, "--plan", "missing.json"], "no such file"),
         ([*PAPER, "--plan", "gap.csv"], "gap.csv"),
-        ([*PAPER, "--plan", "small.json"], "a plan of 4 users, not of 120"),
+        ([*PAPER, "--plan", "small.json"], "the plan is one of 4 users, not of 120"),
+        (
+            [*PAPER, "--zones", 3],
+            "--zones has no effect with --pattern independent; leave it out, or use --pattern daily",
+        ),
+        ([*PAPER, "--pattern", "daily", "--outage", 0.1], "--outage has no effect with --pattern daily"),
+        ([*PAPER[:-1], "0.3", "--redraw"], "--redraw has no effect with one probability"),
         ([*PAPER, "--trials", 0], "trials is 0"),
         ([*PAPER, "--rounds", 0], "rounds is 0"),
         ([*PAPER, "--processes", 0], "processes is 0"),

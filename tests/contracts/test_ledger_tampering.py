@@ -164,9 +164,9 @@ def test_a_consistent_rewriting_shows_only_against_a_head_kept_elsewhere(whole):
     location, _, _ = whole
     records = _rewritten(location)
     assert verify(location).sound
-    early = verify(location, kept=records[3].hash)
+    early = verify(location, earlier=records[3].hash)
     assert (early.sound, early.later) == (True, len(records) - 2 - 4)
-    late = verify(location, kept=records[-3].hash)
+    late = verify(location, earlier=records[-3].hash)
     assert (late.sound, late.later) == (False, None)
     assert "written anew" in late.findings[-1].what
 

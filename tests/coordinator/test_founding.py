@@ -9,17 +9,9 @@ from coterie.coordinator.secure import found_batches
 from coterie.coordinator.simulated import Fate
 from coterie.errors import UsageError
 from coterie.ledger import Ledger
-from coterie.secagg import (
-    RING_32,
-    BatchRules,
-    Charter,
-    Membership,
-    MemoryStore,
-    Quantiser,
-    SealedClient,
-    simulated_client,
-)
+from coterie.secagg import Charter, Membership, MemoryStore, SealedClient, simulated_client
 from support.coordinator.federation import INNER, NAMES, SCOPE, SIZE, USERS, Fates, configuration, in_six_batches
+from support.secagg.batches import rules
 
 inners = pytest.mark.parametrize("inner", INNER)
 SPOILT = st.sampled_from([Fate.LOST, Fate.LATE])
@@ -44,7 +36,6 @@ def test_founding_gives_every_batch_its_charter(ledger, inner):
         assert [member.user for member in charter.members] == [f"user-{user}" for user in users]
         assert [member.identity for member in charter.members] == [ledger.key_of(user) for user in users]
         assert (charter.scope, charter.privacy, charter.inner, charter.first) == (SCOPE, SIZE, inner, 1)
-        assert (charter.quantiser, charter.recipe) == (federation.quantiser, b"{}")
 
 
 LOSSES = st.dictionaries(
@@ -129,18 +120,18 @@ def test_strangers_answers_are_passed_over(ledger):
             yield "nobody", b"anything"
             yield from users.exchange(outgoing, moment)
 
-    assert found_batches(ledger, Intruded(), federation.rules) == {}
+    assert found_batches(ledger, Intruded(), federation.rules()) == {}
 
 
 def test_batches_need_a_plan(ledger):
     """Without a plan there is nothing to form and nothing to ask; the error says what to do."""
     ledger.enrol(["ana", "bob"])
     with pytest.raises(UsageError, match="publish one"):
-        found_batches(ledger, None, BatchRules(SCOPE, 2, Quantiser(RING_32, 1.0, 1, 60), "open"))
+        found_batches(ledger, None, rules())
 
 
 def test_batches_that_have_a_charter_are_left_alone(ledger):
     """Nobody is asked again when every batch is formed."""
     federation = in_six_batches(ledger, "open")
-    assert found_batches(ledger, None, federation.rules) == {}
+    assert found_batches(ledger, None, federation.rules()) == {}
     assert len(federation.ledger.charters) == 6

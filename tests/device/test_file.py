@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from coterie.device import DeviceFile
+from coterie.device import DeviceFile, file
 from coterie.errors import UsageError
 
 IDENTITY = bytes(range(32))
@@ -42,7 +43,8 @@ def path(written, tmp_path):
 def careless(monkeypatch):
     """For thousands of transactions whose durability is not the question: nothing is synced."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr("coterie.device.file._SETTINGS", "PRAGMA synchronous = OFF; PRAGMA secure_delete = ON;")
+    careless = replace(file._KIND, settings="PRAGMA synchronous = OFF; PRAGMA secure_delete = ON;")  # noqa: SLF001
+    monkeypatch.setattr(file, "_KIND", careless)
 
 
 def store(device, scope, content):
@@ -709,6 +711,7 @@ def test_kill_at_random_instants(path):
 
 FULL = """
 import resource, sys
+from dataclasses import replace
 from pathlib import Path
 from coterie.device import DeviceFile
 from coterie.errors import UsageError

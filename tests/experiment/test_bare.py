@@ -24,17 +24,25 @@ class Bare(PathFinder):
         return None if name.partition(".")[0] in MISSING else super().find_spec(name, path, target)
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Bare
+from coterie.errors import UsageError
 from coterie.experiment.record import read_record
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
 
+try:
+    Run.start(Spec(), Path(sys.argv[2]))
+except UsageError as error:
+    refusal = str(error)
+spec = Spec().changed({"aggregation.protocol": "plain", "training.rounds": 2, "aggregation.word_bits": 16})
+assert Spec.from_tables(spec.tables()) == spec
 run = Run.start(Spec.read(Path(sys.argv[1])), Path(sys.argv[2]))
 for _ in run.steps():
     pass
 run.close()
 run = Run.resume(Path(sys.argv[2]))
 outcomes = [row.outcome for row in read_record(run.folder.record.path).rows]
-print(json.dumps({"outcomes": outcomes, "strong": run.summary()["strong"], "missing": sorted(MISSING)}))
+found = {"outcomes": outcomes, "strong": run.summary()["strong"], "missing": sorted(MISSING), "refusal": refusal}
+print(json.dumps(found))
 """
 OTHERS = {
     "scipy", "msgspec", "cryptography", "flint", "rich", "typer", "click", "jinja2", "PIL", "matplotlib",
@@ -43,7 +51,7 @@ OTHERS = {
 
 
 def test_the_plain_path_runs_with_numpy_and_torch_alone(data, new_folder, tmp_path):
-    """Every other package is missing, and a plain run is started, run, recorded and resumed all the same."""
+    """Every other package is missing: a plain run is started, run, recorded and resumed, any other refused."""
     file = write_spec(tiny_spec(data, "plain"), tmp_path / "spec.toml")
     run = subprocess.run(
         [sys.executable, "-c", BARE, file, new_folder()], capture_output=True, text=True, check=False, timeout=120
@@ -53,3 +61,4 @@ def test_the_plain_path_runs_with_numpy_and_torch_alone(data, new_folder, tmp_pa
     assert told["outcomes"] == OUTCOMES
     assert told["strong"] == 1
     assert set(told["missing"]) >= OTHERS
+    assert told["refusal"].startswith("the protocol secagg+ needs the package ")

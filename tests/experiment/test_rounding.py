@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from coterie import UsageError
 from coterie.experiment.rounding import WordRounding
 from coterie.experiment.run import Run
+from coterie.secagg.crypto.quantiser import Quantiser, dequantise
+from coterie.secagg.crypto.ring import RING_16, RING_32
 from support.experiment.tiny import finished, tiny_spec
 
 values = st.floats(-2.0, 2.0, width=32)
@@ -46,7 +48,7 @@ def test_rounding_is_right_on_average_and_a_function_of_the_seed():
     exact = (float(np.float32(0.1234)) + 0.5) / rounding.step
     assert len(words.unique()) == 3
     assert float(words.mean()) == pytest.approx(exact, abs=5 * 0.5 / np.sqrt(200_000))
-    means = [rounding.mean(vectors, np.array([1, 1]), seed) for seed in (5, 5, 6)]
+    means = [rounding.mean(vectors, np.array([1, 1]), seed).numpy() for seed in (5, 5, 6)]
     assert np.array_equal(means[0], means[1])
     assert not np.array_equal(means[0], means[2])
 
@@ -56,7 +58,23 @@ def test_weights_count_as_they_should():
     rounding = WordRounding(32, 0.5, weight_cap=50, cohort=3)
     vectors, weights = torch.tensor([[0.1, -0.2], [0.3, 0.4], [-0.5, 0.25]]), np.array([50, 7, 1])
     right = weights @ vectors.double().numpy() / weights.sum()
-    assert rounding.mean(vectors, weights, 0) == pytest.approx(right, abs=3 * rounding.step / weights.sum())
+    assert rounding.mean(vectors, weights, 0).numpy() == pytest.approx(
+        right, abs=3 * rounding.step / weights.sum()
+    )
+
+
+@pytest.mark.parametrize(("bits", "ring"), [(16, RING_16), (32, RING_32)])
+def test_words_mean_what_the_protocols_take_them_for(bits, ring):
+    """Levels are the quantiser's, and the sum of words, with weights and check words, opens to the same mean."""
+    rounding, quantiser = WordRounding(bits, 0.3, 5, 12), Quantiser(ring, 0.3, weight_cap=5, cohort=12)
+    assert (rounding.levels, rounding.step) == (quantiser.levels, quantiser.step)
+    rng = np.random.default_rng(0)
+    vectors, weights = torch.from_numpy(rng.normal(0, 0.2, (12, 500)).astype(np.float32)), rng.integers(1, 6, 12)
+    words = rounding.sum_of_words(vectors, weights, 3).numpy()
+    extra = [weights.sum(), *[12] * quantiser.ring.check_words]
+    total = np.concatenate((words, extra)).astype(ring.dtype)
+    assert np.array_equal(total[:500], words)
+    assert np.array_equal(dequantise(total, quantiser, 12).mean, rounding.mean(vectors, weights, 3))
 
 
 def test_words_that_leave_no_level_are_refused():

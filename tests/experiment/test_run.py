@@ -12,7 +12,6 @@ from coterie.experiment.record import read_record
 from coterie.experiment.run import Run
 from coterie.ledger import Ledger, State
 from coterie.ledger.verify import verify
-from coterie.secagg import RING_16, Charter
 from support.experiment.tiny import OUTCOMES, PRIVACY, PROTOCOLS, ROUNDS, SEALED, finished, tiny_spec
 
 SMALLEST = float(np.finfo(np.float32).eps)
@@ -23,11 +22,12 @@ while λ lies in -1/η … 3/η, so -10 … 30 here. Beyond 2/η no training wou
 
 @pytest.fixture(scope="module")
 def runs(data, new_folder):
-    """The tiny run with every protocol, in words of 32 bits, and with it the model before every round."""
+    """The tiny run with every protocol, and with it the model before every round."""
     found = {}
     for protocol in PROTOCOLS:
-        spec = tiny_spec(data, protocol, keep_aggregates=True, aggregation__word_bits=32)
-        run = Run.start(spec, new_folder())
+        # Words of 32 bits wherever there are words: what separates the models is then well below what they learn.
+        words = {} if protocol == "plain" else {"aggregation__word_bits": 32}
+        run = Run.start(tiny_spec(data, protocol, keep_aggregates=True, **words), new_folder())
         models = [run.parameters]
         models += [run.parameters for _ in run.steps()]
         found[protocol] = run, models
@@ -51,18 +51,16 @@ def error_of_mean(run, model, row):
     Each addend is off by less than one quantisation step, and so is their mean, if none is cut off at the clip.
     The plain mean is a float32 sum of at most K products, with a rounding for each product and each addition.
     """
-    per_round = run.spec.selection.per_round
+    clip, per_round = run.spec.aggregation.clip, run.spec.selection.per_round
     users = run.parts.plan.users_of(np.arange(len(run.parts.plan)))
     largest = float(run.parts.trainer.updates(model, users, row.step - 1).vectors.abs().max())
-    assert largest < run.spec.aggregation.clip
-    return quantiser_of(run).step + 2 * per_round * SMALLEST * largest
+    assert largest < clip
+    return quantisation_step(run) + 2 * per_round * SMALLEST * largest
 
 
-def quantiser_of(run):
-    """The quantiser that all batches of a run have in their charters."""
-    with Ledger.open(run.folder.ledger, read_only=True) as ledger:
-        (quantiser,) = {Charter.decode(charter).quantiser for charter in ledger.charters.values()}
-    return quantiser
+def quantisation_step(run):
+    """The step of the quantiser that the run's charters fix."""
+    return run._federation._rules.quantiser.step  # noqa: SLF001 - as derived from the spec
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -116,10 +114,9 @@ def test_plain_and_sealed_runs_of_one_spec_end_at_the_same_model(runs, protocol)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_same_spec_gives_the_same_bits_and_another_seed_does_not(runs, data, new_folder, protocol):
     """Keys are drawn anew, but the model is a function of spec and seed alone."""
-    _, models = runs[protocol]
-    wide = {"aggregation__word_bits": 32}
-    assert torch.equal(finished(tiny_spec(data, protocol, **wide), new_folder()).parameters, models[-1])
-    other = finished(tiny_spec(data, protocol, seed=29, training__rounds=1, **wide), new_folder())
+    run, models = runs[protocol]
+    assert torch.equal(finished(run.spec, new_folder()).parameters, models[-1])
+    other = finished(tiny_spec(data, protocol, seed=29, training__rounds=1), new_folder())
     assert not torch.equal(other.parameters, models[1])
 
 
@@ -156,17 +153,6 @@ def test_record_ledger_and_summary_tell_the_same(runs, protocol):
     assert summary["cardinality"] == (6 + 4 + 0 + 6) / 4
 
 
-def test_few_users_of_equal_weight_take_words_of_16_bits(runs, data, new_folder):
-    """Unless told otherwise words have 16 bits here, and a round's mean is the plain one to within their step."""
-    run = finished(tiny_spec(data, "open", training__rounds=1, keep_aggregates=True), new_folder())
-    assert quantiser_of(run).ring == RING_16
-    _, models = runs["open"]
-    mean, users = kept(run, 1)
-    plain = run.parts.trainer.mean(models[0], np.sort(users), 0).vector.double().numpy()
-    assert np.abs(mean - plain).max() <= error_of_mean(run, models[0], run.rows[0])
-    assert error_of_mean(run, models[0], run.rows[0]) < run.spec.aggregation.clip / 2**12
-
-
 def test_examples_weigh_as_much_sealed_as_plainly(data, new_folder):
     """With weights by examples a sealed round is the plain one; a cap below somebody's examples is refused."""
     shapes = {"training__weighting": "examples", "training__rounds": 1}
@@ -174,8 +160,7 @@ def test_examples_weigh_as_much_sealed_as_plainly(data, new_folder):
         finished(tiny_spec(data, protocol, aggregation__weight_cap=20, **shapes), new_folder())
         for protocol in ("plain", "open")
     )
-    apart = float((plain.parameters - sealed.parameters).abs().max())
-    assert apart <= quantiser_of(sealed).step + 8 * SMALLEST
+    assert float((plain.parameters - sealed.parameters).abs().max()) <= quantisation_step(sealed) + 8 * SMALLEST
     with pytest.raises(UsageError, match=r"20 examples, but aggregation\.weight_cap is 1; set it to 20"):
         Run.start(tiny_spec(data, "open", **shapes), new_folder())
 

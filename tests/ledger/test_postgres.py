@@ -9,6 +9,7 @@ from coterie import UsageError
 from coterie.ledger import Busy, Ledger
 from coterie.ledger.postgres import _Address
 from coterie.ledger.verify import verify
+from support.cli.command import coterie
 from support.ledgers import database, federation, known
 from support.postgres import fresh_ledger
 
@@ -174,3 +175,25 @@ def test_a_ledger_belongs_to_the_process_that_opened_it(url):
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert ledger.enrol(["new"]) == range(12, 13)
+
+
+def test_an_endless_view_in_a_tables_place_is_refused_unread(postgres):
+    """What is in the schema is checked before a row is read."""
+    url = fresh_ledger(postgres)
+    Ledger.create(url).close()
+    with database(url) as run:
+        run("DROP TABLE record")
+        run(
+            "CREATE VIEW record AS WITH RECURSIVE n(i) AS (SELECT 1::bigint UNION ALL SELECT i + 1 FROM n) "
+            "SELECT i AS seq, 0::bigint AS time, 'x' AS kind, ''::bytea AS hash, ''::bytea AS body FROM n"
+        )
+    for use in (Ledger.open, verify):
+        with pytest.raises(UsageError, match="is not a ledger's; choose another name"):
+            use(url)
+
+
+def test_a_server_that_does_not_sync_is_told(postgres):
+    """With fsync off (as for these tests) the ledger says that it is not durable; `ledger show` shows it."""
+    with Ledger.create(fresh_ledger(postgres)) as ledger:
+        assert not ledger.durable
+        assert "Not durable: the server has fsync off" in coterie("ledger", "show", ledger.place).stdout

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from coterie import UsageError
-from coterie.ledger import Ledger
+from coterie.ledger import Damaged, Ledger
 from coterie.ledger.verify import verify
 from support.ledgers import federation, known
 
@@ -81,7 +81,7 @@ def test_what_is_not_a_ledger_is_refused(tmp_path, content, message):
         ("PRAGMA application_id = 0", "is not a ledger; check the path"),
         ("PRAGMA user_version = 0", "has the version 0"),
         ("PRAGMA journal_mode = WAL", "another program changed its journal mode"),
-        ("DROP TABLE head", "is damaged: SQLite says no such table: head"),
+        ("DROP TABLE head", "is damaged: its tables are not those of a ledger"),
         ("DELETE FROM head", "does not say where it ends"),
         ("UPDATE head SET count = 'x'", "does not say where it ends"),
         ("UPDATE record SET body = CAST(body AS TEXT) WHERE seq = 5", "record 5 is not the one that was written"),
@@ -194,7 +194,7 @@ def test_an_append_that_was_cut_off_is_undone_by_whoever_comes_next(path):
 FULL = """
 import random, resource, sys
 from coterie.errors import UsageError
-from coterie.ledger import Ledger
+from coterie.ledger import Damaged, Ledger
 
 path, limit = sys.argv[1], int(sys.argv[2])
 ledger = Ledger.create(path)
@@ -245,7 +245,7 @@ READ_ONLY = """
 import subprocess, sys
 from pathlib import Path
 from coterie.errors import UsageError
-from coterie.ledger import Ledger
+from coterie.ledger import Damaged, Ledger
 
 path = Path(sys.argv[1])
 Ledger.create(path).close()
@@ -290,3 +290,66 @@ def test_damage_in_the_middle_of_the_file_is_found(path):
     assert harmed > 10
     path.write_bytes(data)
     assert verify(path).sound
+
+
+ENDLESS = """
+DROP TABLE record;
+CREATE VIEW record AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+SELECT i AS seq, 0 AS time, 'x' AS kind, x'00' AS hash, x'00' AS body FROM n
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ENDLESS,
+        "CREATE TRIGGER t AFTER INSERT ON record BEGIN DELETE FROM record; END",
+        "CREATE TABLE more (x)",
+        "ALTER TABLE head ADD COLUMN more",
+    ],
+    ids=["an endless view", "a trigger", "another table", "another column"],
+)
+def test_tables_that_no_ledger_made_are_refused_unread(path, change):
+    """The schema is checked before a row is read: nothing hangs, nothing runs."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(change)
+    for use in (Ledger.open, verify):
+        with pytest.raises(Damaged, match="its tables are not those of a ledger"):
+            use(path)
+
+
+HOSTILE = """
+import resource, sys, zlib
+from coterie.errors import UsageError
+from coterie.ledger import Ledger
+from coterie.ledger.bodies import LARGEST
+from coterie.ledger.interface import Record
+from coterie.ledger.location import open_store
+from coterie.ledger.verify import verify
+
+Ledger.create(sys.argv[1]).close()
+store = open_store(sys.argv[1], read_only=False)
+for kind, content in (
+    ("skipped", b" " * (LARGEST * 4)),
+    ("exposed", b'{"alone":[[%d,1]],"learned":[[0,1],[0,1]],"round":0}\\n' % 60_000_000 + b"\\1" * 60_000_000),
+    ("planned", b'{"batches":[[1,1],[1,4]],"privacy":1,"users":2147483647}\\n\\1\\0\\0\\0\\0'),
+):
+    head = store.head()
+    body = zlib.compress(content, 9)
+    assert len(body) < 1_000_000
+    store.append([Record.after(head.hash, head.count + 1, 0, kind, body)], head)
+store.close()
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+print(*(finding.seq for finding in verify(sys.argv[1]).findings))
+try:
+    Ledger.open(sys.argv[1])
+except UsageError as error:
+    print(error)
+"""
+
+
+def test_a_small_file_cannot_take_much_memory(tmp_path):
+    """Records that would unpack to gigabytes, or claim two billion users, are refused within two gigabytes."""
+    found, refused = script(HOSTILE, tmp_path / "ledger")
+    assert found == "2 3 4"
+    assert "record 2 (skipped): it has more than the 134217728 bytes" in refused

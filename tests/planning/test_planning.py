@@ -170,11 +170,19 @@ def test_the_rule_picks_the_strongest_level_that_is_cheap_and_fair():
 
 
 def test_when_nothing_meets_the_rule_the_nearest_is_offered():
-    """With users away nine times in ten no T > 1 is cheap: the one needing fewest rounds is returned, marked."""
-    population = KnownDropout(np.full(120, 0.9), 0)
+    """With users away three times in four no T > 1 is cheap: the one needing fewest rounds is returned, marked."""
+    population = KnownDropout(np.full(120, 0.75), 0)
     choice, met = recommend(list(options([1, 2, 3, 4], 12, population, population)), 120, 12)
     assert not met
     assert choice.privacy == 2
+
+
+def test_nothing_that_runs_no_round_is_recommended():
+    """With users away nine times in ten even T = 2 skips all rounds but one in thousands: nothing is offered."""
+    population = KnownDropout(np.full(120, 0.9), 0)
+    tried = list(options([1, 2, 3, 4], 12, population, population))
+    assert recommend(tried, 120, 12) == (None, False)
+    assert recommend(tried[:1], 120, 12)[0] is tried[0]
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,9 @@ def forecast(
     ('sealed', 2, None)
     """
     check_count(trials, "the number of trials")
-    worst = evidence.worst_case
-    if len(worst.set_rounds) == 0 and not evidence.sealed:
+    worst, policy = evidence.worst_case, fitted_policy(evidence)
+    if len(evidence.log.set_rounds) == 0 and policy is not Policy.SEALED:
         return Omission("the forecast", "no sum is on record that could be continued")
-    policy = fitted_policy(evidence)
     if policy is Policy.PLAIN:
         return Forecast(policy, level, 1, 0, ALREADY if level > 1 else NEVER, ALREADY, NEVER)
     if policy in (Policy.SEALED, Policy.PLAN, Policy.BATCHES):

@@ -278,7 +278,7 @@ def _forecast(verdict: "Verdict") -> Iterator[str]:
     if coming.floor is not None:
         yield _LASTING[coming.policy].format(floor=number(coming.floor))
         if coming.floor < verdict.strong:
-            yield f"It is {number(verdict.strong)} now: not every batch has been in a sum yet."
+            yield f"It is {number(verdict.strong)} now, because some batches came only together so far."
         return
     if len(verdict.isolated) == len(verdict.classes.participants):
         yield "Everyone who took part is isolated already. Further rounds change nothing about that."

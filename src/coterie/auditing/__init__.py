@@ -6,7 +6,7 @@ This is the call that `coterie.audit` names. What reads files is imported when t
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def audit(
     rounds: int | None = None,
     plan: BatchPlan | str | os.PathLike[str] | None = None,
     window: int | None = None,
-    colluders: int | Sequence[str] = 0,
+    colluders: int | str | Iterable[str] = 0,
     require: int | None = None,
     budget: float = SECONDS,
     seed: int = 0,
@@ -55,8 +55,8 @@ def audit(
     >>> verdict = audit(log, require=3)
     >>> verdict.met, verdict.strong, verdict.words.headline
     (True, 3, 'The required level of 3 is met: users hide in groups of at least 3.')
-    >>> audit(log, colluders=["a"]).strong
-    2
+    >>> audit(log, colluders=["a", "b"]).strong, audit(log, colluders=1).strong_left
+    (1, 2)
     """
     if not 0 <= budget < math.inf:
         raise UsageError(f"the budget is {budget}; give seconds, 0 or more")
@@ -74,11 +74,12 @@ def audit(
         )
     if plan is not None:
         evidence = _against(evidence, plan)
+    names = (colluders,) if isinstance(colluders, str) else () if isinstance(colluders, int) else tuple(colluders)
     question = Question(
         users=everyone if users is None else users,
         window=window,
         colluders=colluders if isinstance(colluders, int) else 0,
-        named_colluders=() if isinstance(colluders, int) else _numbers(colluders, evidence.log),
+        named_colluders=_numbers(names, evidence.log),
         required=require,
         combinations=None if all_combinations else Question.combinations,
     )
@@ -116,7 +117,7 @@ def _against(evidence: Evidence, plan: BatchPlan | str | os.PathLike[str]) -> Ev
     return replace(evidence, plan=agreed, plan_numbers=numbers, plan_since=0, sealed=False)
 
 
-def _numbers(names: Sequence[str], log: ParticipationLog) -> tuple[int, ...]:
+def _numbers(names: Iterable[str], log: ParticipationLog) -> tuple[int, ...]:
     """Return the numbers of the colluders who are named."""
     number = {name: index for index, name in enumerate(log.names or ())}
     for name in names:

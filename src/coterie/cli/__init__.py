@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import audit, init, ledger, plan, report, run, simulate
+from coterie.cli import audit, device, init, ledger, plan, report, run, simulate
 from coterie.cli.options import help_without_command
 from coterie.errors import CoterieError
 
@@ -27,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(device.app, name="device")
 app.add_typer(ledger.app, name="ledger")
 app.command("audit")(audit.audit)
 app.command("init")(init.init)

@@ -74,12 +74,14 @@ def show(
 
     last = _count(rounds)
     with waiting(f"Reading {_place(ledger)}"), Ledger.open(ledger, read_only=True) as source:
-        place, snapshot = source.place, source.snapshot()
+        place, snapshot, durable = source.place, source.snapshot(), source.durable
     shown = snapshot.rounds[max(0, len(snapshot.rounds) - last) :] if last is not None else snapshot.rounds
     if json_:
-        typer.echo(json.dumps(_record(place, snapshot, shown), allow_nan=False))
+        typer.echo(json.dumps({**_record(place, snapshot, shown), "durable": durable}, allow_nan=False))
     else:
         _print(place, snapshot, shown)
+        if not durable:
+            typer.echo("Not durable: the server has fsync off, and a power cut there can lose records.")
 
 
 @app.command()
@@ -106,15 +108,13 @@ def verify(
     """
     from coterie.ledger.verify import verify as verify_ledger
 
-    kept = _hash(head)
+    earlier = _hash(head)
     with waiting(f"Verifying {_place(ledger)}"):
-        verdict = verify_ledger(ledger, kept)
+        verdict = verify_ledger(ledger, earlier)
     if json_:
         findings = [{"seq": each.seq, "kind": each.kind, "what": each.what} for each in verdict.findings]
-        told = {"count": verdict.head.count, "hash": verdict.head.hash.hex()}
-        typer.echo(
-            json.dumps({"sound": verdict.sound, "head": told, "later": verdict.later, "findings": findings})
-        )
+        end = {"count": verdict.head.count, "hash": verdict.head.hash.hex()}
+        typer.echo(json.dumps({"sound": verdict.sound, "head": end, "later": verdict.later, "findings": findings}))
     else:
         for each in verdict.findings:
             kind = f" ({each.kind})" if each.kind else ""
@@ -190,12 +190,12 @@ def _hash(head: str | None) -> bytes | None:
     if head is None:
         return None
     try:
-        kept = bytes.fromhex(head)
+        earlier = bytes.fromhex(head)
     except ValueError:
-        kept = b""
-    if len(kept) != 32:  # noqa: PLR2004 - SHA-256
+        earlier = b""
+    if len(earlier) != 32:  # noqa: PLR2004 - SHA-256
         raise UsageError(f"--head is {head!r}: give the 64 hexadecimal digits that show or verify printed")
-    return kept
+    return earlier
 
 
 def _record(place: str, snapshot: Snapshot, shown: tuple[Round, ...]) -> dict[str, Any]:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coterie.cli.options import Dropout, Json, PerRound, Seed, Users
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.table import Table
 
-    from coterie.planning import Option, Population
+    from coterie.planning import Option, TradeOff
 
-NARROWEST = 80
-"""Columns that the table needs; a narrower terminal breaks the lines itself."""
-LARGEST_JSON_INTEGER = 2**1024
-"""Larger family sizes have hundreds of digits; the record then gives only their logarithm."""
+MARK = "→"
+"""Stands before the recommended row."""
 
 
 def plan(
@@ -31,7 +30,7 @@ def plan(
     dropout: Dropout = None,
     availability: Annotated[
         Path | None,
-        typer.Option(help="Instead: a log of who was online when, CSV or Parquet with columns round,user."),
+        typer.Option(help="Instead: a log of who was online when: a row for each round and user online."),
     ] = None,
     seed: Seed = 0,
     churn: Annotated[
@@ -64,7 +63,7 @@ def plan(
       coterie plan --users 10000 --per-round 200 --privacy 8 --dropout 0.2 --churn 0.1 --json
     """
     from coterie import planning
-    from coterie.cli.options import check_distinct, check_seed
+    from coterie.cli.options import check_distinct, check_one_source, check_seed, dropout_choices
     from coterie.errors import UsageError
     from coterie.storage.files import check_writable
     from coterie.storage.plans import write_plan
@@ -79,158 +78,152 @@ def plan(
 
         check_figure_path(plot)
     check_seed(seed)
-    population = _population(users, dropout, availability, seed)
-    made_from, judged_on = planning.halves(population)
-    levels = planning.feasible_levels(population.users, per_round, privacy)
-    kinds = planning.plan_makers(population, mixing, seed)
-    found = list(
-        _progress(
-            planning.options(levels, per_round, made_from, judged_on, mixing=mixing, churn=churn, seed=seed),
-            total=len(levels) * len(kinds),
-        )
-    )
-    choice, met = planning.recommend(found, population.users, per_round)
-    warning = planning.homogeneity_warning(choice, mixing)
-    record = {
-        "users": population.users,
-        "availability": str(availability) if availability is not None else f"dropout {dropout}, seed {seed}",
-        "per_round": per_round,
-        "random_cardinality": judged_on.random_cardinality(per_round),
-        "options": [_option_record(option) for option in found],
-        "recommended": _option_record(choice),
-        "rule": planning.RULE,
-        "rule_met": met,
-        "warnings": [] if warning is None else [warning],
-        "seed": seed,
-    }
-    if out is not None:
-        write_plan(kinds[choice.kind](choice.privacy), out)
-    if plot is not None:
-        from coterie.report.figures import trade_off
-
-        trade_off(record, plot)
-    if json_:
-        typer.echo(json.dumps(record))
-        return
-    _print_report(record, found, choice, list(kinds))
-    for path, what in ((out, "plan"), (plot, "picture")):
-        if path is not None:
-            typer.echo(f"The {what} is in {path}.")
-
-
-def _population(users: int | None, dropout: str | None, availability: Path | None, seed: int) -> Population:
-    """Turn the options that describe the users into a population."""
-    import numpy as np
-
-    from coterie.cli.options import check_one_source, dropout_choices, waiting
-    from coterie.logs import read_availability
-    from coterie.planning import KnownDropout, RecordedAvailability
-    from coterie.selection import draw_dropout
-
     check_one_source(users, dropout, availability)
-    if availability is not None:
-        with waiting(f"Reading {availability}"):
-            return RecordedAvailability(read_availability(availability, users), seed)
-    choices = dropout_choices(str(dropout))
-    return KnownDropout(draw_dropout(choices, int(users or 0), np.random.default_rng(seed)), seed)
+    with _progress() as progress:
+        trade_off = planning.plan(
+            per_round=per_round,
+            users=users,
+            dropout=None if dropout is None else dropout_choices(dropout),
+            availability=availability,
+            privacy=privacy,
+            churn=churn,
+            mixing=mixing,
+            seed=seed,
+            progress=progress,
+        )
+    files = []
+    if out is not None and trade_off.recommended is not None:
+        write_plan(trade_off.plan, out)
+        files.append(("plan", out))
+    if plot is not None:
+        from coterie.report.figures import trade_off as draw
+
+        draw(trade_off.record(), plot)
+        files.append(("picture", plot))
+    if json_:
+        typer.echo(json.dumps({**trade_off.record(), "files": [str(path) for _, path in files]}))
+        return
+    _print_report(trade_off)
+    for what, path in files:
+        typer.echo(f"The {what} is in {path}.")
+    if out is not None and trade_off.recommended is None:
+        typer.echo(f"No plan was written to {out}.")
 
 
-def _progress(found: Iterator[Option], total: int) -> Iterable[Option]:
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
     """Show a bar on standard error, where a person watches, until all options are there."""
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import Progress
 
     console = Console(stderr=True)
-    return track(
-        found, "Trying plans", total=total, console=console, transient=True, disable=not console.is_terminal
-    )
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("Trying plans", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _option_record(option: Option) -> dict[str, Any]:
-    """Return an option as it stands in the JSON record."""
-    trade = option.trade
-    record: dict[str, Any] = {
-        "privacy": option.privacy,
-        "plan": option.kind,
-        "batches": option.batches,
-        "batch_sizes": option.batch_sizes,
-        "cohort_sizes": option.cohort_sizes,
-        "family_size": option.family_size if option.family_size < LARGEST_JSON_INTEGER else None,
-        "family_size_log10": math.log10(option.family_size),
-        "cardinality": trade.cardinality,
-        "skipped": trade.skipped,
-        "fairness_gap": trade.fairness_gap,
-        "rounds_factor": option.rounds_factor if math.isfinite(option.rounds_factor) else None,
-        "exact": trade.exact,
-    }
-    if option.churn is not None:
-        record["churn"] = {
-            "retired_batches": option.churn.retired_batches,
-            "stranded_users": option.churn.stranded_users,
-            "cardinality": option.churn.cardinality,
-        }
-    return record
-
-
-def _print_report(record: dict[str, Any], found: list[Option], choice: Option, kinds: list[str]) -> None:
+def _print_report(trade_off: TradeOff) -> None:
     from rich.console import Console
+    from rich.measure import Measurement
+
+    from coterie.planning import RULE
+    from coterie.values.words import counted
 
     console = Console(highlight=False, markup=False)
     console.print(
-        f"{record['users']} users, at most {record['per_round']} per round, {record['availability']}; "
-        f"random selection aggregates {record['random_cardinality']:.2f} users a round."
+        f"{counted(trade_off.users, 'user')}, at most {trade_off.per_round} per round, {trade_off.availability}; "
+        f"random selection aggregates {trade_off.random_cardinality:.2f} users a round."
     )
-    wide = console.width >= 42 + 28 * len(kinds)  # what the columns side by side take
-    console.width = max(console.width, NARROWEST)
-    console.print(_wide_table(found, kinds) if wide else _tall_table(found))
+    kinds = _different_kinds(trade_off)
+    shown = [option for option in trade_off.options if option.kind in kinds]
+    levels, folded = _worth_showing(shown)
+    shown = [option for option in shown if option.privacy in levels]
+    table = _wide_table(shown, kinds, trade_off.recommended)
+    if shown and Measurement.get(console, console.options.update(width=1000), table).maximum <= console.width:
+        console.print(table)
+    elif shown:
+        for kind in kinds:
+            console.print(_narrow_table([o for o in shown if o.kind == kind], kind, trade_off.recommended))
+    if folded:
+        console.print(f"T = {_levels(folded)}: (nearly) every round is skipped.")
+    if len(kinds) < len(trade_off.kinds):
+        console.print("Plans by availability give the same: all users are away equally often.")
     console.print(
         "C users aggregated per round · skip share of rounds skipped · F fairness gap · × rounds needed where "
-        "random selection needs one" + (" · ~ simulated" if not all(o.trade.exact for o in found) else "")
+        "random selection needs one" + (" · ~ simulated" if not all(o.trade.exact for o in shown) else "")
     )
-    if choice.churn is not None:
-        console.print(_churn_table(found, kinds))
-    verdict = "Recommended" if record["rule_met"] else "No T meets the rule; nearest"
-    console.print(f"\n{verdict}: T = {choice.privacy}, plan {choice.kind}.", style="bold")
-    console.print(f"Rule: {record['rule']}.")
-    for warning in record["warnings"]:
+    if shown and shown[0].churn is not None:
+        console.print(_churn_table(shown, kinds))
+    console.print(f"\n{trade_off.verdict}", style="bold")
+    console.print(f"Rule: {RULE}.")
+    for warning in trade_off.warnings:
         console.print(f"Warning: {warning}", style="yellow")
 
 
-def _wide_table(found: list[Option], kinds: list[str]) -> Table:
+def _different_kinds(trade_off: TradeOff) -> list[str]:
+    """Return the kinds of plan to show: one, where all of them give the same."""
+    columns = trade_off.columns()
+    count = len(trade_off.kinds)
+    values = [columns[name].reshape(-1, count) for name in ("cardinality", "skipped", "fairness_gap")]
+    same = all((value == value[:, :1]).all() for value in values)
+    return list(trade_off.kinds[:1] if same else trade_off.kinds)
+
+
+def _worth_showing(shown: list[Option]) -> tuple[set[int], list[int]]:
+    """Return the levels that say something, and those at which no plan completes a round."""
+    from coterie.planning import MOST_SKIPPED
+
+    levels = {option.privacy for option in shown}
+    running = {option.privacy for option in shown if option.trade.skipped < MOST_SKIPPED}
+    # One row is no more to read than a sentence about it.
+    return (running, sorted(levels - running)) if len(levels - running) > 1 else (levels, [])
+
+
+def _levels(levels: list[int]) -> str:
+    return f"{levels[0]} to {levels[-1]}" if len(levels) > 3 else ", ".join(map(str, levels))  # noqa: PLR2004
+
+
+def _wide_table(shown: list[Option], kinds: list[str], choice: Option | None) -> Table:
     """One row per T, the kinds of plan side by side."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("T", "batches", "cohort", "family"):
+    for heading in ("", "T", "batches", "cohort", "family"):
         table.add_column(heading, justify="right", vertical="bottom", no_wrap=True)
     for kind in kinds:
         for heading in ("C", "skip", "F", "×"):
-            title = kind if heading == "C" else ""
-            table.add_column(f"{title}\n{heading}", justify="right", no_wrap=True)
-    for start in range(0, len(found), len(kinds)):
-        row = found[start : start + len(kinds)]
-        table.add_row(*_plan_cells(row[0]), *(cell for option in row for cell in _trade_cells(option)))
+            title = kind.replace("-availability", "\navailability") if heading == "C" else ""
+            table.add_column(f"{title}\n{heading}", justify="right", vertical="bottom", no_wrap=True)
+    for start in range(0, len(shown), len(kinds)):
+        row = shown[start : start + len(kinds)]
+        marked = choice is not None and choice.privacy == row[0].privacy
+        table.add_row(
+            MARK if marked else "",
+            *_plan_cells(row[0]),
+            _count(row[0].family_size),
+            *(cell for option in row for cell in _trade_cells(option)),
+            style="bold" if marked else None,
+        )
     return table
 
 
-def _tall_table(found: list[Option]) -> Table:
-    """One row per T and kind of plan, for narrow terminals."""
+def _narrow_table(shown: list[Option], kind: str, choice: Option | None) -> Table:
+    """One row per T, for one kind of plan, within 60 columns."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("T", "batches", "cohort", "family", "plan", "C", "skip", "F", "×"):
-        table.add_column(heading, justify="left" if heading == "plan" else "right", no_wrap=True)
-    seen = None
-    for option in found:
-        cells = ("", "", "", "") if option.privacy == seen else _plan_cells(option)
-        table.add_row(*cells, option.kind, *_trade_cells(option))
-        seen = option.privacy
+    table = Table(box=None, pad_edge=False, title=f"Plan {kind}", title_justify="left")
+    for heading in ("", "T", "batches", "cohort", "C", "skip", "F", "×"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for option in shown:
+        marked = option is choice
+        table.add_row(
+            MARK if marked else "", *_plan_cells(option), *_trade_cells(option), style="bold" if marked else None
+        )
     return table
 
 
-def _plan_cells(option: Option) -> tuple[str, str, str, str]:
-    batches = f"{option.batches} of {_span(option.batch_sizes)}"
-    return str(option.privacy), batches, _span(option.cohort_sizes), _count(option.family_size)
+def _plan_cells(option: Option) -> tuple[str, str, str]:
+    return str(option.privacy), f"{option.batches} of {_span(option.batch_sizes)}", _span(option.cohort_sizes)
 
 
 def _trade_cells(option: Option) -> tuple[str, str, str, str]:
@@ -244,16 +237,16 @@ def _trade_cells(option: Option) -> tuple[str, str, str, str]:
     )
 
 
-def _churn_table(found: list[Option], kinds: list[str]) -> Table:
+def _churn_table(shown: list[Option], kinds: list[str]) -> Table:
     from rich.table import Table
 
     table = Table(title="After a year of leavers, nobody joining", title_justify="left", box=None, pad_edge=False)
     for heading in ("T", "batches retired", "users stranded", *(f"C {kind}" for kind in kinds)):
         table.add_column(heading, justify="right")
-    for start in range(0, len(found), len(kinds)):
-        left = [option.churn for option in found[start : start + len(kinds)] if option.churn is not None]
+    for start in range(0, len(shown), len(kinds)):
+        left = [option.churn for option in shown[start : start + len(kinds)] if option.churn is not None]
         table.add_row(
-            str(found[start].privacy),
+            str(shown[start].privacy),
             f"{left[0].retired_batches:.0%}",
             f"{left[0].stranded_users:.0f}",
             *(f"{churn.cardinality:.2f}" for churn in left),

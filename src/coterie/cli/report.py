@@ -48,15 +48,15 @@ def report(
     from coterie.report.run.comparison import read_runs
 
     with waiting("Reading the runs"):
-        found = read_runs(runs)
-    if len(found) == 1 and out is None:
-        _report_one(found[0], json_=json_)
+        results = read_runs(runs)
+    if len(results) == 1 and out is None:
+        _report_one(results[0], json_=json_)
         return
-    if len(found) == 1:
+    if len(results) == 1:
         raise UsageError(f"--out {out} is for a page that compares runs; the page of one run is in its folder")
-    page = out or page_for(runs, found)
+    page = out or page_for(runs, results)
     check_page_path(page)
-    report_comparison(found, page, json_=json_)
+    report_comparison(results, page, json_=json_)
 
 
 def page_for(given: list[Path], runs: tuple[RunResult, ...]) -> Path:

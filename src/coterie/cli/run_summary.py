@@ -27,16 +27,16 @@ def today() -> str:
 
 def print_result(run: RunResult, files: Sequence[Path]) -> None:
     """Print what came out of a run, and name the files that were written."""
-    console, said, summary = Console(), run.guarantee, run.summary()
-    console.print(Text(said.headline, style=COLOURS[said.tone]))
-    console.print(Text(" ".join(said.sentences)))
+    console, guarantee, summary = Console(), run.guarantee, run.summary()
+    console.print(Text(guarantee.headline, style=COLOURS[guarantee.tone]))
+    console.print(Text(" ".join(guarantee.sentences)))
     console.print()
     accuracy = summary["accuracy"]
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in (
         ("test accuracy", "not measured" if accuracy is None else f"{accuracy:.2%}"),
-        ("privacy level T", _with_meaning(said.strong)),
-        ("weak level", _with_meaning(said.weak)),
+        ("privacy level T", _with_meaning(guarantee.strong)),
+        ("weak level", _with_meaning(guarantee.weak)),
         ("users per round C", f"{summary['cardinality']:.2f}"),
         ("fairness gap F", f"{summary['fairness_gap']:.3f}"),
         ("rounds", f"{summary['rounds']}, of which {summary['skipped']} without a result"),
@@ -55,11 +55,11 @@ def print_comparison(comparison: Comparison, files: Sequence[Path]) -> None:
     console.print(Text(comparison.answer))
     console.print()
     table = Table(box=None, padding=(0, 2, 0, 0))
-    shown = [place for place, name in enumerate(results.columns) if name != "loss"]  # the page has room for it
-    for place in shown:
+    places = [place for place, name in enumerate(results.columns) if name != "loss"]  # the page has room for it
+    for place in places:
         table.add_column(results.columns[place], justify="right" if place else "left", no_wrap=place > 0)
     for row in results.rows:
-        table.add_row(*(Text(str(row[place])) for place in shown))
+        table.add_row(*(Text(str(row[place])) for place in places))
     console.print(table)
     print_files(files)
 

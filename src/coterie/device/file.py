@@ -5,9 +5,7 @@ moved on in one durable transaction before anything leaves the device (§3).
 """
 
 import os
-import secrets
 import sqlite3
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,9 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from coterie.errors import UsageError
-from coterie.storage.files import reading, sync_folder, writing
+from coterie.storage.files import sync_folder, writing
+from coterie.storage.sqlite import DURABLE, FileKind, connect, error_code
 
-_APPLICATION = 0x436F7444  # "CotD", in the field that SQLite keeps for saying whose file it is
 _VERSION = 1
 
 _TABLES = (
@@ -31,39 +29,38 @@ _TABLES = (
     "CREATE TABLE record (scope BLOB NOT NULL, digest BLOB NOT NULL, content BLOB NOT NULL)",
 )
 
-# A rollback journal that is deleted to commit (SQLite's DELETE mode), not a write-ahead log: after a commit the
-# state is in one file, so that no copying or tidying up can part the last rounds from it. EXTRA syncs the folder
-# after the deletion, where FULL would let a power cut bring the journal back and so undo a commit. secure_delete
-# writes zeros over what a record leaves; temp_store keeps its pages out of temporary files, and cache_spill keeps
-# them in memory until all of the journal is written.
-_SETTINGS = """
-    PRAGMA synchronous = EXTRA;
-    PRAGMA fullfsync = ON;
-    PRAGMA secure_delete = ON;
-    PRAGMA temp_store = MEMORY;
-    PRAGMA cache_spill = OFF;
-    PRAGMA cell_size_check = ON;
-    PRAGMA trusted_schema = OFF;
-"""
-_PAGE = 16_384  # bytes; 6.7 MB are stored in 40 to 54 ms, against 60 ms with the usual 4096
-
 _LARGEST = 1 << 29  # bytes of content; SQLite ends at 10^9 for a row
 
 # SQLite's own waiting grows to 100 ms between two attempts, and would starve beside a busy process.
 _PAUSE = 0.001  # seconds
 
-# What to do about the refusals that people meet; anything else that SQLite cannot make sense of is damage.
-_REFUSALS = {
-    sqlite3.SQLITE_BUSY: "is in use: another process or thread, or an enclosing transaction, has held it for all "
-    "of {wait:g} seconds; let that end, then try again",
-    sqlite3.SQLITE_FULL: "cannot be written: the disk is full; make room, then try again",
-    sqlite3.SQLITE_READONLY: "cannot be written: it, its folder or the disk is read-only, or it was moved; permit "
-    "writing, then try again",
-    sqlite3.SQLITE_NOTADB: "is not a device's file, or its beginning is damaged; check the path",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened, or its journal beside it cannot ({error}); check the folder",
-    sqlite3.SQLITE_IOERR: "cannot be read or written: the system reports an error ({error}); check the disk and "
-    "the limits on files, then try again",
-}
+
+def _damaged(path: str | Path, what: str) -> UsageError:
+    return UsageError(
+        f"{path} is damaged: {what}; do not put an old copy in its place, which could seal a round twice: retire "
+        f"this device's batches, and create a new file"
+    )
+
+
+def _not_understood(place: str, error: sqlite3.Error | UnicodeDecodeError) -> UsageError:
+    # SQLite's own words can quote the file, which holds secrets.
+    return _damaged(place, f"SQLite says {getattr(error, 'sqlite_errorname', 'SQLITE_CORRUPT')}")
+
+
+_KIND = FileKind(
+    noun="a device's file",
+    application=0x436F7444,  # "CotD"
+    # secure_delete writes zeros over what a record leaves; temp_store keeps its pages out of temporary files, and
+    # cache_spill keeps them in memory until all of the journal is written.
+    settings=f"{DURABLE} PRAGMA secure_delete = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_spill = OFF;",
+    page=16_384,  # 6.7 MB are stored in 40 to 54 ms, against 60 ms with the usual 4096
+    refusals={
+        sqlite3.SQLITE_BUSY: "is in use: another process or thread, or an enclosing transaction, has held it for "
+        "all of {wait:g} seconds; let that end, then try again",
+        sqlite3.SQLITE_NOTADB: "is not a device's file, or its beginning is damaged; check the path",
+    },
+    damaged=_not_understood,
+)
 
 
 class Slot:
@@ -115,22 +112,11 @@ class DeviceFile:
         if not identity:
             raise UsageError("the identity of a device must not be empty")
         target = Path(os.path.realpath(path))
-        # Finished under a name that nobody knows, so that `path` is never half a file.
-        temporary = target.parent / f".coterie-{secrets.token_hex(8)}.tmp"
-        with writing(path):
-            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            try:
-                with _explained(target), closing(_connect(temporary)) as connection:
-                    _fill(connection, identity)
-                os.link(temporary, target)  # where a rename would replace, this refuses
-            except FileExistsError:
-                raise UsageError(
-                    f"{target} exists already, and a device's memory is never replaced; open it, or choose "
-                    f"another name"
-                ) from None
-            finally:
-                temporary.unlink()
-            sync_folder(target.parent)
+        _KIND.create(
+            target,
+            lambda connection: _fill(connection, identity),
+            ", and a device's memory is never replaced; open it, or choose another name",
+        )
         return cls.open(target)
 
     @classmethod
@@ -156,6 +142,12 @@ class DeviceFile:
         if self._identity is None:
             raise UsageError(f"{self._path} was closed; open it again")
         return self._identity
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The data scopes of which there is a record."""
+        with closing(_begin(self._path, self._wait)) as connection, _explained(self._path):
+            return tuple(sorted(scope.decode() for scope in _Memory(connection, self._path).digests))
 
     @contextmanager
     def transaction(self, scope: str) -> Iterator[Slot]:
@@ -282,44 +274,29 @@ def _begin(path: Path, wait: float) -> sqlite3.Connection:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what can be seen from outside; opening and closing the file would drop SQLite's locks on it."""
-    with reading(path):
-        status = path.stat()
-    mode = stat.S_IMODE(status.st_mode)
-    if not stat.S_ISREG(status.st_mode):
-        raise UsageError(f"{path} is a folder, a device or a pipe; give the path of a device's file")
-    if status.st_size == 0:
-        raise UsageError(f"{path} is empty, and a device's file never is; check the path")
+    """Refuse what can be seen from outside."""
+    mode = _KIND.check_file(path)
     if os.name == "posix" and mode & 0o077:
         raise UsageError(
             f"{path} holds secrets, and its mode {mode:04o} lets others at it; make sure that nobody copied it, "
             f"then set its mode to 0600"
         )
-    if status.st_nlink > 1:
-        # The journal goes by the file's name: by another name, a transaction that was cut off is not seen.
-        raise UsageError(f"{path} has {status.st_nlink} names (hard links); remove the others")
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
         # SQLite would go on without the lock, and fail only when it stores.
         raise UsageError(f"{path} cannot be written: it, its folder or the disk is read-only; permit writing")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None, check_same_thread=False
-    )
+    connection = connect(path, "rw")
     connection.text_factory = bytes  # a damaged text need not be UTF-8
     return connection
 
 
 def _fill(connection: sqlite3.Connection, identity: bytes) -> None:
-    # A file that nobody knows yet needs no journal beside it.
-    connection.executescript(f"PRAGMA page_size = {_PAGE}; PRAGMA journal_mode = MEMORY; {_SETTINGS} BEGIN;")
-    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {_VERSION}")
     for table in _TABLES:
         connection.execute(table)
     connection.execute("INSERT INTO device VALUES (?, ?)", (identity, _checksum(identity, [])))
-    connection.execute("COMMIT")
 
 
 def _lock(connection: sqlite3.Connection, wait: float) -> None:
@@ -327,9 +304,9 @@ def _lock(connection: sqlite3.Connection, wait: float) -> None:
     while True:
         try:
             # The settings read the file too, and can find it locked.
-            connection.executescript(f"{_SETTINGS} BEGIN EXCLUSIVE;")
+            connection.executescript(f"{_KIND.settings} BEGIN EXCLUSIVE;")
         except sqlite3.OperationalError as error:
-            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+            if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
             time.sleep(_PAUSE)
         else:
@@ -337,8 +314,7 @@ def _lock(connection: sqlite3.Connection, wait: float) -> None:
 
 
 def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
-    if connection.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
-        raise UsageError(f"{path} is not a device's file; check the path")
+    _KIND.check_application(connection, path)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != _VERSION:
         raise UsageError(
@@ -354,23 +330,5 @@ def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
 @contextmanager
 def _explained(path: Path, wait: float = 0) -> Iterator[None]:
     """Turn what SQLite refuses into a UsageError that says what to do."""
-    try:
+    with _KIND.explained(str(path), wait=wait):
         yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        refusal = _REFUSALS.get(_code(error))
-        if refusal is None:
-            # SQLite's own words can quote the file, which holds secrets.
-            raise _damaged(path, f"SQLite says {getattr(error, 'sqlite_errorname', 'SQLITE_CORRUPT')}") from None
-        raise UsageError(f"{path} {refusal.format(wait=wait, error=error)}") from error
-
-
-def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
-    """Return SQLite's primary result code; words of its own that are not UTF-8 can only come from damage."""
-    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF
-
-
-def _damaged(path: Path, what: str) -> UsageError:
-    return UsageError(
-        f"{path} is damaged: {what}; do not put an old copy in its place, which could seal a round twice: retire "
-        f"this device's batches, and create a new file"
-    )

@@ -120,6 +120,13 @@ def _check_aggregation(spec: Spec, selector: Selector) -> None:
     protocol, sealed = spec.aggregation.protocol, spec.aggregation.sealed
     if protocol == "plain":
         return
+    try:
+        from coterie.secagg import PROTOCOLS
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the protocol {protocol} needs the package {error.name}, which is not installed; install coterie "
+            "with its dependencies, or set aggregation.protocol to plain"
+        ) from None
     if not isinstance(selector, BatchSelector):
         if sealed:
             raise UsageError(
@@ -127,8 +134,6 @@ def _check_aggregation(spec: Spec, selector: Selector) -> None:
                 "or set aggregation.protocol to plain or aggregation.sealed to false"
             )
         return
-    from coterie.secagg import PROTOCOLS
-
     least = PROTOCOLS[protocol].least_included(selector.plan.sizes.tolist(), selector.plan.privacy)
     if sealed and spec.selection.per_round < least:
         raise UsageError(

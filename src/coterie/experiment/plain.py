@@ -1,6 +1,6 @@
 """Plain aggregation: the cohort trains as one stack and its mean is taken in the open; for accuracy studies."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
@@ -22,8 +22,8 @@ class PlainAggregation:
     parts: Parts
     parameters: Tensor
     step: int
-    losses: dict[int, float]
-    """Filled with the users' training losses."""
+    losses: dict[int, float] = field(default_factory=dict, init=False)
+    """The training losses of the users that trained."""
     name = "plain"
     sealed = False
     terms = b""
@@ -35,10 +35,10 @@ class PlainAggregation:
     def gather(self, round_: int, cohort: Cohort, ended: EndedRounds) -> RoundOutcome:
         """Train whoever is not lost, and take the mean; the server sees every update that arrives by itself."""
         del ended
-        users, broken = self._left(cohort)
+        users, broken = self.survivors(cohort)
         if len(users) == 0:
             raise TooFewUsers("no user of the cohort was left, or no whole batch")
-        mean, losses = self._mean(users)
+        mean, losses = self.mean(users)
         self.losses.update(zip(users.tolist(), losses.tolist(), strict=True))
         return RoundOutcome(
             round=round_,
@@ -46,21 +46,21 @@ class PlainAggregation:
             cohort=cohort,
             alone=users,
             included=users,
-            mean=mean,
+            mean=mean.cpu().numpy().astype(np.float64),
             lost=broken,
         )
 
-    def _mean(self, users: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return the mean update, rounded as words are if the spec wants that, and the users' losses."""
+    def mean(self, users: IntArray) -> tuple[Tensor, FloatArray]:
+        """Return the mean update, on its device and rounded if the spec wants that, and the users' losses."""
         parts = self.parts
         if parts.rounding is None:
             mean = parts.trainer.mean(self.parameters, users, self.step)
-            return mean.vector.cpu().numpy().astype(np.float64), mean.losses
+            return mean.vector, mean.losses
         updates = parts.trainer.updates(self.parameters, users, self.step)
         seed = parts.world.sum_rounding_seed(self.step)
         return parts.rounding.mean(updates.vectors, updates.weights, seed), updates.losses
 
-    def _left(self, cohort: Cohort) -> tuple[IntArray, dict[int, str]]:
+    def survivors(self, cohort: Cohort) -> tuple[IntArray, dict[int, str]]:
         """Return the users whose updates arrive and count, and the batches that were lost."""
         lost, plan = self.parts.world.lost(self.step), self.parts.plan
         if plan is None or not self.parts.spec.aggregation.sealed:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coterie.errors import UsageError
-from coterie.values import FloatArray, IntArray
+from coterie.values import IntArray
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,8 @@ class WordRounding:
             total += words.floor_().clamp_(max=highest).long()  # a float64 might just reach the word above
         return total
 
-    def mean(self, vectors: Tensor, weights: IntArray, seed: int) -> FloatArray:
+    def mean(self, vectors: Tensor, weights: IntArray, seed: int) -> Tensor:
         """Return the weighted mean Σ w_i x_i / Σ w_i as it comes out of the words."""
         total = int(weights.sum())
         values = self.sum_of_words(vectors, weights, seed).double() * self.step - total * self.clip
-        mean: FloatArray = (values / total).cpu().numpy()
-        return mean
+        return values / total

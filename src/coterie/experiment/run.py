@@ -9,7 +9,7 @@ does not know is made again, a row that is missing is in the checkpoint.
 import math
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,7 +66,7 @@ class Run:
         self.parameters = flatten(parts.model).to(parts.trainer.device)
         self.measures = RunningMeasures(parts.user_data.users)
         self.rows: list[RoundRow] = []
-        self._losses: dict[int, float] = {}  # of the users that trained in the present step
+        self._losses: Mapping[int, float] = {}  # of the users that trained in the present step
         self._coordinator = Coordinator(ledger, parts.selector_for, self.spec.seed)
         self._federation = self._open_federation()
 
@@ -281,17 +281,19 @@ class Run:
 
     def _aggregation(self) -> Aggregation:
         step = len(self.rows)
-        self._losses.clear()
         if self._federation is not None:
+            self._losses = self._federation.losses
             return self._federation.aggregation(self.parameters, step)
-        return PlainAggregation(self.parts, self.parameters, step, self._losses)
+        plain = PlainAggregation(self.parts, self.parameters, step)
+        self._losses = plain.losses
+        return plain
 
     def _open_federation(self) -> "SimulatedFederation | None":
         if self.spec.aggregation.protocol == "plain":
             return None
         from coterie.experiment.secure import SimulatedFederation
 
-        return SimulatedFederation(self.folder.devices, self.ledger, self.parts, self._losses)
+        return SimulatedFederation(self.folder.devices, self.ledger, self.parts)
 
     def _named_parameters(self) -> dict[str, NDArray[np.float32]]:
         return {

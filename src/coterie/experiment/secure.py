@@ -35,10 +35,9 @@ SCOPE = "experiment"
 class SimulatedFederation:
     """Users with a device each, in a folder, whose keys the ledger knows."""
 
-    def __init__(self, folder: Path, ledger: Ledger, parts: Parts, losses: dict[int, float]) -> None:
-        """`losses` is filled with the training losses of the users that train."""
+    def __init__(self, folder: Path, ledger: Ledger, parts: Parts) -> None:
         self._ledger, self._spec, self._world, self._trainer = ledger, parts.spec, parts.world, parts.trainer
-        self._losses = losses
+        self.losses: dict[int, float] = {}  # of the users that trained in the present step
         self._protocol = PROTOCOLS[self._spec.aggregation.protocol]
         self._privacy = 2 if ledger.plan is None else ledger.plan.privacy
         self._rules = self._batch_rules()
@@ -92,6 +91,7 @@ class SimulatedFederation:
 
     def aggregation(self, parameters: torch.Tensor, step: int) -> Aggregation:
         """Return the round of one step, over the model that it starts from."""
+        self.losses.clear()
         transport, terms = self._transport(step), self._terms(parameters, step)
         if self._spec.aggregation.sealed:
             return SealedAggregation(self._ledger, transport, terms, self._protocol.name)
@@ -126,7 +126,7 @@ class SimulatedFederation:
             parameters = torch.frombuffer(bytearray(task.terms.model), dtype=torch.float32)
             users = np.array([self._number[user] for user in tasks])
             updates = self._trainer.updates(parameters, users, task.terms.step)
-            self._losses.update(zip(users.tolist(), updates.losses.tolist(), strict=True))
+            self.losses.update(zip(users.tolist(), updates.losses.tolist(), strict=True))
             vectors = updates.vectors.cpu().numpy()
             weights = updates.weights.tolist()
             return {user: Contribution(vectors[row], weights[row]) for row, user in enumerate(tasks)}

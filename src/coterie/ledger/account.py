@@ -33,6 +33,11 @@ class Account:
         return self._store.place
 
     @property
+    def durable(self) -> bool:
+        """Whether what was stored survives a power cut; a PostgreSQL server can be set up so that it does not."""
+        return self._store.durable
+
+    @property
     def head(self) -> Head:
         """How many records there are, and the hash of the last: kept elsewhere, it proves a rewriting."""
         return self._head

@@ -79,6 +79,11 @@ class Store(Protocol):
         """Where the records are, for messages; never with a password."""
         ...
 
+    @property
+    def durable(self) -> bool:
+        """Whether an append that returned survives a power cut."""
+        ...
+
     def head(self) -> Head:
         """Return the head that the last append left."""
         ...

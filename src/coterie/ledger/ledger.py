@@ -162,12 +162,12 @@ class Ledger(Account):
         with ExitStack() as stack:
             self._lease(stack, wait)
             self.refresh()
-            found = self._history.open
-            if found is not None:
-                self._append(lambda: Unfinished(found.event.round, self._coordinator))
+            current = self._history.open
+            if current is not None:
+                self._append(lambda: Unfinished(current.event.round, self._coordinator))
             self._claimed = True
             try:
-                yield None if found is None else found.event.round
+                yield None if current is None else current.event.round
             finally:
                 self._claimed = False
 
@@ -298,11 +298,11 @@ class Ledger(Account):
     def _open(self, round_: int) -> CurrentRound:
         """Return the open round, which must be this one, and this coordinator's."""
         self._check_claim()
-        found = self._history.open
-        if found is None or found.event.round != round_:
-            which = "no round is" if found is None else f"round {found.event.round} is"
+        current = self._history.open
+        if current is None or current.event.round != round_:
+            which = "no round is" if current is None else f"round {current.event.round} is"
             raise UsageError(f"round {round_} cannot be closed: {which} open")
-        return found
+        return current
 
     def _check_claim(self) -> None:
         if not self._claimed:
@@ -337,11 +337,11 @@ def _numbers(batches: Iterable[int]) -> IntArray:
     return np.unique(np.array(list(batches), dtype=np.int64))
 
 
-def _losses(lost: Mapping[int, str], found: CurrentRound) -> tuple[list[str], Lists]:
+def _losses(lost: Mapping[int, str], current: CurrentRound) -> tuple[list[str], Lists]:
     """Return the reasons, sorted, and for each the places of what was lost among what was asked."""
     reasons = sorted(set(lost.values()))
     groups = [
-        found.places_of(np.array(sorted(each for each, why in lost.items() if why == reason), dtype=np.int64))
+        current.places_of(np.array(sorted(each for each, why in lost.items() if why == reason), dtype=np.int64))
         for reason in reasons
     ]
     return reasons, Lists.of(groups)

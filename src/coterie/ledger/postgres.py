@@ -92,6 +92,12 @@ class PostgresStore:
         """The URL without a password."""
         return str(self._address)
 
+    @property
+    def durable(self) -> bool:
+        """Whether the server syncs to its disk; one set up with fsync off can lose appends that returned."""
+        with self._used():
+            return self._connection.execute("SHOW fsync").fetchone() == ("on",)
+
     def head(self) -> Head:
         """Return the head that the last append left."""
         with self._used():
@@ -184,17 +190,17 @@ class _Address:
                 f"the ledger's name is {self.ledger!r}: use up to 63 small letters, digits and underscores, a "
                 f"letter first"
             )
-        kept = [(key, value) for key, value in options if key != "ledger"]
-        self._url = _url(parts.scheme, parts.netloc, parts.path, kept)
-        shown = [(key, value) for key, value in kept if key in {"host", "port", "dbname", "user"}]
+        others = [(key, value) for key, value in options if key != "ledger"]
+        self._url = _url(parts.scheme, parts.netloc, parts.path, others)
+        public = [(key, value) for key, value in others if key in {"host", "port", "dbname", "user"}]
         user = f"{parts.username}@" if parts.username else ""
         where = f"[{host}]" if ":" in host else host
         where += f":{port}" if port else ""
-        shown += [("ledger", self.ledger)] if names else []
-        self._shown = _url(parts.scheme, user + where, parts.path, shown)
+        public += [("ledger", self.ledger)] if names else []
+        self._public = _url(parts.scheme, user + where, parts.path, public)
 
     def __str__(self) -> str:
-        return self._shown
+        return self._public
 
     def sql(self, statement: str) -> Any:  # noqa: ANN401 - psycopg is imported only when used
         """Put the schema's name into a statement."""
@@ -260,21 +266,22 @@ def _reason(error: "psycopg.Error") -> str:
 
 
 def _exists(connection: "psycopg.Connection[Any]", ledger: str) -> bool:
-    found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (ledger,))
-    return found.fetchone() is not None
+    rows = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (ledger,))
+    return rows.fetchone() is not None
 
 
 def _check_kind(connection: "psycopg.Connection[Any]", address: _Address, *, read_only: bool) -> None:
-    from psycopg.errors import UndefinedTable
-
     if not _exists(connection, address.ledger):
         raise UsageError(f"{address} has no ledger {address.ledger!r}; check the name, or create the ledger")
-    try:
-        lacking = _lacking(connection, address)
-    except UndefinedTable:
-        raise UsageError(
-            f"{address}: the schema {address.ledger!r} is not a ledger's; choose another name"
-        ) from None
+    # A view in a table's place can go on without end, and must not be read.
+    kinds = connection.execute(
+        "SELECT relname, relkind::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
+        "WHERE nspname = %s AND relkind <> 'i' LIMIT 100",
+        (address.ledger,),
+    ).fetchall()
+    if sorted(kinds) != [("format", "r"), ("head", "r"), ("record", "r")]:
+        raise UsageError(f"{address}: the schema {address.ledger!r} is not a ledger's; choose another name")
+    lacking = _lacking(connection, address)
     if not lacking:
         return
     if read_only:

@@ -72,8 +72,8 @@ class Snapshot:
     @property
     def states(self) -> Mapping[State, int]:
         """How many rounds ended in which way."""
-        found = Counter(each.state for each in self.rounds)
-        return {state: found[state] for state in State}
+        counts = Counter(each.state for each in self.rounds)
+        return {state: counts[state] for state in State}
 
     @property
     def assumed_rounds(self) -> tuple[int, ...]:
@@ -198,10 +198,10 @@ class SnapshotBuilder:
         asked = np.array(sorted(self._asked_batches), dtype=np.int64)
         batches[plan.listed(asked)] = np.repeat(asked, plan.sizes[asked])
         ever = (classes >= 0) | (batches >= 0)
-        found = np.full(users, -1, dtype=np.int64)
+        refined = np.full(users, -1, dtype=np.int64)
         pairs = np.stack((classes[ever], batches[ever]), axis=1)
-        found[ever] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
-        return found
+        refined[ever] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
+        return refined
 
     def snapshot(self, head: Head) -> Snapshot:
         """Return what was folded."""

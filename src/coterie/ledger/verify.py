@@ -39,7 +39,7 @@ class Verdict:
         return not self.findings
 
 
-def verify(location: Location, kept: bytes | None = None) -> Verdict:
+def verify(location: Location, earlier: bytes | None = None) -> Verdict:
     """Check every record of a ledger: numbers, hashes, bodies, the rules, the head, and a head kept elsewhere.
 
     Whoever can write to the database can write a whole chain anew that is sound in itself; only the hash of an
@@ -47,27 +47,27 @@ def verify(location: Location, kept: bytes | None = None) -> Verdict:
     """
     store = open_store(location, read_only=True)
     try:
-        return _verified(store, kept)
+        return _verdict(store, earlier)
     finally:
         store.close()
 
 
-def _verified(store: Store, kept: bytes | None) -> Verdict:
-    walk = _Walk(kept)
+def _verdict(store: Store, earlier: bytes | None) -> Verdict:
+    walk = _Walk(earlier)
     try:
         end = walk.through(store)
     except Damaged as error:
-        walk.found(walk.head.count + 1, "", f"nothing can be read from here on: {error}")
+        walk.report(walk.head.count + 1, "", f"nothing can be read from here on: {error}")
         end = walk.head
     if end.count > walk.head.count:
-        walk.found(end.count, "head", f"{_records(walk.head.count + 1, end.count)} missing at the end")
+        walk.report(end.count, "head", f"{_records(walk.head.count + 1, end.count)} missing at the end")
     elif end != walk.head:
-        walk.found(end.count, "head", "the head row is not where the records end")
-    if kept is not None and walk.later is None:
-        walk.found(
+        walk.report(end.count, "head", "the head row is not where the records end")
+    if earlier is not None and walk.later is None:
+        walk.report(
             0,
             "head",
-            f"no record has the hash {kept.hex()}: this is another ledger, or it was written anew, or cut",
+            f"no record has the hash {earlier.hex()}: this is another ledger, or it was written anew, or cut",
         )
     return Verdict(walk.head, tuple(walk.findings), walk.later)
 
@@ -75,14 +75,14 @@ def _verified(store: Store, kept: bytes | None) -> Verdict:
 class _Walk:
     """The way through the records, as far as it has come."""
 
-    def __init__(self, kept: bytes | None) -> None:
+    def __init__(self, earlier: bytes | None) -> None:
         self.head = Head(0, BEGINNING)
         self.findings: list[Finding] = []
         self.later: int | None = None
-        self._kept = kept
+        self._earlier = earlier
         self._history = History()
 
-    def found(self, seq: int, kind: str, what: str) -> None:
+    def report(self, seq: int, kind: str, what: str) -> None:
         self.findings.append(Finding(seq, kind, what))
 
     def through(self, store: Store) -> Head:
@@ -99,22 +99,22 @@ class _Walk:
     def _step(self, record: Record) -> None:
         expected = self.head.count + 1
         if record.seq < expected:
-            self.found(record.seq, record.kind, "no record of a ledger has this number")
+            self.report(record.seq, record.kind, "no record of a ledger has this number")
             return
         if record.seq > expected:
-            self.found(expected, "", f"{_records(expected, record.seq - 1)} missing")
+            self.report(expected, "", f"{_records(expected, record.seq - 1)} missing")
         elif not record.follows(self.head.hash):
-            self.found(
+            self.report(
                 record.seq, record.kind, f"the hash does not fit the content and the hash of {record.seq - 1}"
             )
         try:
             self._history.apply(event_of(record), record.time)
         except UsageError as error:
-            self.found(record.seq, record.kind, str(error))
+            self.report(record.seq, record.kind, str(error))
         self.head = Head(record.seq, record.hash)
         if self.later is not None:
             self.later += 1
-        elif record.hash == self._kept:
+        elif record.hash == self._earlier:
             self.later = 0
 
 

@@ -13,13 +13,13 @@ from coterie.errors import UsageError
 from coterie.logs.columns import Choice
 from coterie.logs.csv import csv_table, write_csv
 from coterie.logs.json import Sets, has_lines, is_json, read_json, read_json_lines
-from coterie.logs.layout import layout
+from coterie.logs.layout import guess_layout
 from coterie.logs.lines import has_head, read_lines, write_lines
 from coterie.logs.parquet import Columns, is_parquet, parquet_rows, write_parquet
 from coterie.logs.rows import availability_log, check_log, participation_log
 from coterie.logs.sets import sets_rows, table_sets
 from coterie.logs.source import Source, read_source
-from coterie.logs.table import Table, long_rows, understanding
+from coterie.logs.table import Table, describe_columns, long_rows
 from coterie.logs.understanding import LogFile, Understanding
 from coterie.logs.wide import read_transposed, read_wide
 from coterie.storage.files import atomic_write
@@ -70,16 +70,16 @@ def read_log(
     Not used: loss.
     """
     source = read_source(path)
-    log, told = _understood(source, Choice(round_column, user_column, delimiter), users, rounds)
-    return LogFile(log, replace(told, compression=source.compression), source.name, source.sha256)
+    log, understanding = _understood(source, Choice(round_column, user_column, delimiter), users, rounds)
+    return LogFile(log, replace(understanding, compression=source.compression), source.name, source.sha256)
 
 
 def read_availability(path: str | os.PathLike[str], users: int | None = None) -> AvailabilityLog:
     """Read who was online when, from a file of any form that `read_log` reads: a row per user online and round.
 
     Users, names and `users` are as in `read_log`. The record goes from the first round in the file to the last.
-    A gap between them is refused unless the file is wide: a round that was not recorded cannot be told from one
-    with nobody online.
+    A gap between them is refused unless the file is wide: a round that was not recorded looks like one with
+    nobody online.
     """
     read = read_log(path, users=users)
     if read.understanding.set_column is not None:
@@ -128,14 +128,14 @@ def _understood(
     if is_parquet(source):
         columns = Columns(source)
         table = columns.table()
-        found = layout(table, choice)
-        if found.form == "sets":
+        layout = guess_layout(table, choice)
+        if layout.form == "sets":
             raise UsageError(f"{source.name} has its users in lists; give a row for each user and round")
-        if found.form != "long":
+        if layout.form != "long":
             return _from_table(table, choice, users, rounds)
-        rows, told = parquet_rows(columns, found)
+        rows, understanding = parquet_rows(columns, layout)
         log, duplicates, warning = participation_log(rows, users, rounds)
-        return log, _with_duplicates(told, duplicates, warning)
+        return log, _with_duplicates(understanding, duplicates, warning)
     if not is_json(source):
         return _from_table(csv_table(source, choice), choice, users, rounds)
     lines = has_lines(source)
@@ -150,31 +150,39 @@ def _understood(
 def _from_table(
     table: Table, choice: Choice, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
-    found = layout(table, choice)
-    match found.form:
+    layout = guess_layout(table, choice)
+    match layout.form:
         case "wide":
-            return read_wide(table, found, users, rounds)
+            return read_wide(table, layout, users, rounds)
         case "transposed":
-            return read_transposed(table, found, users, rounds)
+            return read_transposed(table, layout, users, rounds)
         case "sets":
-            told = understanding(table, found)
-            sets = Sets(table.syntax, table_sets(table, found), told.round_column, told.user_column, table.unit)
+            understanding = describe_columns(table, layout)
+            sets = Sets(
+                table.syntax,
+                table_sets(table, layout),
+                understanding.round_column,
+                understanding.user_column,
+                table.unit,
+            )
             log, again = _from_sets(table.name, sets, users, rounds)
             return log, replace(again, delimiter=table.delimiter)
-    rows, told = long_rows(table, found)
+    rows, understanding = long_rows(table, layout)
     log, duplicates, warning = participation_log(rows, users, rounds)
-    return log, _with_duplicates(told, duplicates, warning)
+    return log, _with_duplicates(understanding, duplicates, warning)
 
 
 def _from_sets(
-    name: str, found: Sets, users: int | None, rounds: int | None
+    name: str, content: Sets, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
-    rows, held = sets_rows(name, found.round_column or "round", found.sets, found.unit)
-    rule = held.rule if found.round_column else "an entry of the outermost list or object"
-    told = Understanding(found.syntax, "sets", rule, found.round_column, found.user_column)
+    rows, numbering = sets_rows(name, content.round_column or "round", content.sets, content.unit)
+    rule = numbering.rule if content.round_column else "an entry of the outermost list or object"
+    understanding = Understanding(content.syntax, "sets", rule, content.round_column, content.user_column)
     log, duplicates, warning = participation_log(rows, users, rounds)
-    return log, _with_duplicates(told, duplicates, warning)
+    return log, _with_duplicates(understanding, duplicates, warning)
 
 
-def _with_duplicates(told: Understanding, duplicates: int, warning: str | None) -> Understanding:
-    return replace(told, duplicates=duplicates, warnings=told.warnings + ((warning,) if warning else ()))
+def _with_duplicates(understanding: Understanding, duplicates: int, warning: str | None) -> Understanding:
+    return replace(
+        understanding, duplicates=duplicates, warnings=understanding.warnings + ((warning,) if warning else ())
+    )

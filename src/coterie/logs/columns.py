@@ -65,7 +65,7 @@ def position(header: Sequence[str], names: Sequence[str]) -> int | None:
     return next((places[name] for name in map(_plain, names) if name in places), None)
 
 
-def chosen(place: str, header: Sequence[str], name: str, option: str) -> int:
+def column_named(place: str, header: Sequence[str], name: str, option: str) -> int:
     """Return the column that the caller names: by its name, or by its number, counted from 1."""
     if list(header).count(name) > 1:
         raise UsageError(f"{place}: the column {name!r} stands there twice; give its number to {option}")
@@ -73,10 +73,10 @@ def chosen(place: str, header: Sequence[str], name: str, option: str) -> int:
         return list(header).index(name)
     if name.isascii() and name.isdigit() and 1 <= int(name[:9]) <= len(header):
         return int(name) - 1
-    raise UsageError(f"{place}: there is no column {name!r} for {option}; {listed(header)}")
+    raise UsageError(f"{place}: there is no column {name!r} for {option}; {name_columns(header)}")
 
 
-def listed(header: Sequence[str], most: int = 12) -> str:
+def name_columns(header: Sequence[str], most: int = 12) -> str:
     """Name the columns of a table."""
     if not header:
         return "there are no columns"

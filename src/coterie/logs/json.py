@@ -8,7 +8,18 @@ import msgspec
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.columns import LISTS, ROUNDS, SETS, TIMES, USERS, WEAK_USERS, Choice, chosen, listed, position
+from coterie.logs.columns import (
+    LISTS,
+    ROUNDS,
+    SETS,
+    TIMES,
+    USERS,
+    WEAK_USERS,
+    Choice,
+    column_named,
+    name_columns,
+    position,
+)
 from coterie.logs.rounds import names_round
 from coterie.logs.sets import LearnedSet
 from coterie.logs.source import Source
@@ -73,7 +84,7 @@ def has_lines(source: Source) -> bool:
     return "format" in record or (place is not None and not isinstance(list(record.values())[place], list))
 
 
-def decoded(place: str, text: bytes) -> Any:  # noqa: ANN401 - JSON holds anything
+def decode(place: str, text: bytes) -> Any:  # noqa: ANN401 - JSON holds anything
     """Decode JSON, and say where it is none."""
     try:
         return msgspec.json.decode(text.removeprefix(b"\xef\xbb\xbf"))
@@ -86,7 +97,7 @@ def read_json_lines(source: Source, choice: Choice) -> Table | Sets:
 
     def records() -> Iterator[tuple[int, Record]]:
         for number, line in json_lines(source):
-            record = decoded(f"{source.name}, line {number}", line)
+            record = decode(f"{source.name}, line {number}", line)
             if not isinstance(record, dict):
                 raise UsageError(
                     f"{source.name}, line {number}: this is not an object with a round and its users, such as "
@@ -105,7 +116,7 @@ def read_json(source: Source, choice: Choice) -> Table | Sets:
             "a line "
             f"for each round"
         )
-    document = _body(source.name, decoded(source.name, source.content))
+    document = _body(source.name, decode(source.name, source.content))
     if isinstance(document, dict):
         sets = [
             LearnedSet(index, key, _users(source.name, "entry", index, value))
@@ -189,10 +200,10 @@ def _recorded(
 
 def _round_key(name: str, header: Sequence[str], choice: Choice) -> int:
     if choice.round_column is not None:
-        return chosen(name, header, choice.round_column, "--round-column")
+        return column_named(name, header, choice.round_column, "--round-column")
     place = position(header, ROUNDS + TIMES)
     if place is None:
-        raise UsageError(f"{name}: no key is known to hold the round; {listed(header)}: give --round-column")
+        raise UsageError(f"{name}: no key is known to hold the round; {name_columns(header)}: give --round-column")
     return place
 
 
@@ -208,7 +219,7 @@ def _learned_set(name: str, unit: str, line: int, record: Record, keys: tuple[st
 def _users(name: str, unit: str, line: int, users: Any) -> list[str]:  # noqa: ANN401
     if not isinstance(users, list):
         raise UsageError(f"{name}, {unit} {line}: the users are {str(users)[:40]!r}; give a list of them")
-    found = []
+    names = []
     for user in users:
         value = user
         if isinstance(user, dict):
@@ -216,8 +227,8 @@ def _users(name: str, unit: str, line: int, users: Any) -> list[str]:  # noqa: A
             value = None if place is None else user[list(user)[place]]
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise UsageError(f"{name}, {unit} {line}: the user {str(user)[:40]!r} is neither a name nor a number")
-        found.append(str(value))
-    return found
+        names.append(str(value))
+    return names
 
 
 def _text(value: Any) -> str:  # noqa: ANN401

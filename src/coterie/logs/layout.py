@@ -10,8 +10,8 @@ from coterie.logs.columns import (
     USERS,
     WEAK_USERS,
     Choice,
-    chosen,
-    listed,
+    column_named,
+    name_columns,
     position,
     truth,
 )
@@ -23,7 +23,7 @@ _SEVERAL = 2
 _MOST_BESIDE = 3
 
 
-def layout(table: Table, choice: Choice) -> Layout:
+def guess_layout(table: Table, choice: Choice) -> Layout:
     """Guess what the columns of a table say; refuse where there is more than one way to guess."""
     header, rows = table.header, table.first_rows()
     check_rows(table.name, len(rows) if header else 0)
@@ -56,9 +56,9 @@ def _named(table: Table, choice: Choice) -> tuple[int | None, int | None]:
     """Return the columns of round and user whose names say so: those that the caller gives, else known ones."""
     round_, user = position(table.header, ROUNDS), position(table.header, USERS)
     if choice.round_column is not None:
-        round_ = chosen(table.place, table.header, choice.round_column, "--round-column")
+        round_ = column_named(table.place, table.header, choice.round_column, "--round-column")
     if choice.user_column is not None:
-        user = chosen(table.place, table.header, choice.user_column, "--user-column")
+        user = column_named(table.place, table.header, choice.user_column, "--user-column")
     if round_ is not None and round_ == user:
         if choice.round_column is None:
             return None, user
@@ -103,7 +103,8 @@ def _by_content(table: Table, rows: list[list[str]], round_: int | None, user: i
             round_ = likely[0]
         else:
             raise UsageError(
-                f"{table.place}: no column is known to hold the round; {listed(table.header)}: say which one it "
+                f"{table.place}: no column is known to hold the round; {name_columns(table.header)}: say which "
+                "one it "
                 "is with "
                 f"--round-column"
             )
@@ -112,7 +113,8 @@ def _by_content(table: Table, rows: list[list[str]], round_: int | None, user: i
         others = [column for column in columns if column not in {round_, set_}]
         if len(others) != 1:
             raise UsageError(
-                f"{table.place}: no column is known to hold the user; {listed(table.header)}: say which one it "
+                f"{table.place}: no column is known to hold the user; {name_columns(table.header)}: say which "
+                "one it "
                 "is with "
                 f"--user-column"
             )

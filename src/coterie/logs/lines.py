@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.json import decoded, json_lines
+from coterie.logs.json import decode, json_lines
 from coterie.logs.rounds import MAX_NUMBER
 from coterie.logs.rows import check_names, set_numbers
 from coterie.logs.sets import LearnedSet, places
@@ -46,7 +46,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 def has_head(source: Source) -> bool:
     """Say whether the first line is one that names a format."""
     number, line = next(json_lines(source), (0, b"{}"))
-    kind = decoded(f"{source.name}, line {number}", line)
+    kind = decode(f"{source.name}, line {number}", line)
     if not isinstance(kind, dict) or "format" not in kind:
         return False
     if (kind["format"], kind.get("version")) != (FORMAT, VERSION):

@@ -10,7 +10,7 @@ from coterie.errors import UsageError
 from coterie.logs.rounds import number_rounds, number_sets
 from coterie.logs.rows import Rows, check_rows, place_of, set_numbers
 from coterie.logs.source import Source, check_growth
-from coterie.logs.table import Layout, Piece, Table, understanding
+from coterie.logs.table import Layout, Piece, Table, describe_columns
 from coterie.logs.understanding import Understanding
 from coterie.values import IntArray, ParticipationLog
 
@@ -132,16 +132,16 @@ class _Damage:
             raise UsageError(f"{self._name} is not a readable Parquet file ({reason}); write it anew") from error
 
 
-def parquet_rows(columns: Columns, found: Layout) -> tuple[Rows, Understanding]:
+def parquet_rows(columns: Columns, layout: Layout) -> tuple[Rows, Understanding]:
     """Return the rows of a long table in a Parquet file."""
     table, name = columns.table(), columns.table().name
-    round_, user = found.round or 0, found.user or 0
+    round_, user = layout.round or 0, layout.user or 0
     labels, codes = columns.encoded(round_)
     check_rows(name, len(codes))
     names, users = columns.encoded(user)
     rounds = number_rounds(columns.header[round_], labels, codes, users, lambda row: place_of(name, None, row))
-    sets = None if found.set is None else number_sets(*columns.encoded(found.set))
-    return Rows(name, rounds.numbers, sets, users, names), understanding(table, found, rounds.rule)
+    sets = None if layout.set is None else number_sets(*columns.encoded(layout.set))
+    return Rows(name, rounds.numbers, sets, users, names), describe_columns(table, layout, rounds.rule)
 
 
 def _is_text(pa: Any, kind: Any) -> bool:  # noqa: ANN401

@@ -142,12 +142,12 @@ def _pauses(gaps: IntArray) -> list[int]:
 
     Gaps below a second count as a second first: a hundred milliseconds instead of one are no pause between rounds.
     """
-    found: list[int] = []
+    pauses: list[int] = []
     for least in (SECOND, 1):
         ordered = np.unique(np.maximum(gaps, least))
         leaps = ordered[1:] / ordered[:-1]
-        found += [int(ordered[i]) for i in np.argsort(-leaps, kind="stable")[:16] if leaps[i] >= CLEAR_PAUSE]
-    return found
+        pauses += [int(ordered[i]) for i in np.argsort(-leaps, kind="stable")[:16] if leaps[i] >= CLEAR_PAUSE]
+    return pauses
 
 
 def _repeated(numbers: IntArray, users: IntArray) -> int:

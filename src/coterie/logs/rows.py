@@ -153,18 +153,19 @@ def availability_log(path: str, log: ParticipationLog, *, gaps_allowed: bool) ->
     return AvailabilityLog(online, log.names)
 
 
-def span(path: str, held: IntArray, rounds: int | None, place: Callable[[int], str]) -> tuple[int, int]:
+def span(path: str, numbers: IntArray, rounds: int | None, place: Callable[[int], str]) -> tuple[int, int]:
     """Return the first of the rounds that a log holds, and how many there are; `place` says where one stands."""
-    first, last = int(held.min()), int(held.max())
+    first, last = int(numbers.min()), int(numbers.max())
     count = last - first + 1
     if rounds is None:
         # One mistyped number must not ask for the memory of all the rounds up to it.
-        limit = max(_FREE_ROUNDS, _MAX_GAP * len(held))
+        limit = max(_FREE_ROUNDS, _MAX_GAP * len(numbers))
         if count > limit:
             raise UsageError(
-                f"{place(int(np.argmax(held)))}: from round {first} to round {last} there are {count} rounds, "
+                f"{place(int(np.argmax(numbers)))}: from round {first} to round {last} there are {count} rounds, "
                 "more than "
-                f"{limit} for the {len(held)} rows; number the rounds one after the other, or say with --rounds "
+                f"{limit} for the {len(numbers)} rows; number the rounds one after the other, or say with "
+                "--rounds "
                 "how "
                 f"many there were, or with --round-column which column holds them"
             )
@@ -181,23 +182,23 @@ def span(path: str, held: IntArray, rounds: int | None, place: Callable[[int], s
 
 def _numbered(rows: Rows, users: int | None) -> tuple[IntArray, tuple[str, ...] | None, int]:
     """Return each row's user by number, the users' names (None if they are the numbers), and N."""
-    found = len(rows.names)
+    count = len(rows.names)
     if users is not None and not 1 <= users <= _MAX_USERS:
         raise UsageError(f"{users} users were given; there must be between 1 and {_MAX_USERS}")
-    if users is not None and found > users:
+    if users is not None and count > users:
         raise UsageError(
-            f"{rows.path} names {found} users, more than the {users} given; give the number of all users"
+            f"{rows.path} names {count} users, more than the {users} given; give the number of all users"
         )
     integers = all(map(_INTEGER.fullmatch, rows.names))
     if users is not None and integers:
         # Longer ones are no user's number, and so long ones int() would refuse.
         digits = len(str(users))
         if all(len(name) <= digits and int(name) < users for name in rows.names):
-            numbers = np.fromiter(map(int, rows.names), np.int64, found)
+            numbers = np.fromiter(map(int, rows.names), np.int64, count)
             return numbers[rows.users], None, users
     order = _ordered(rows.names, integers=integers)
-    numbers = np.empty(found, dtype=np.int64)
-    numbers[order] = np.arange(found)
+    numbers = np.empty(count, dtype=np.int64)
+    numbers[order] = np.arange(count)
     names = with_unseen(rows.path, [rows.names[index] for index in order.tolist()], users)
     return numbers[rows.users], names, len(names)
 

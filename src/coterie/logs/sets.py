@@ -38,44 +38,44 @@ def sets_rows(name: str, column: str, sets: list[LearnedSet], unit: str = "line"
     labels = np.array([rounds.setdefault(each.round, len(rounds)) for each in sets], dtype=np.int64)
     lines = np.array([each.line for each in sets])
     # Each set counts as a user of its own where times are grouped into rounds.
-    held = number_rounds(
+    numbering = number_rounds(
         column, list(rounds), labels, np.arange(len(sets)), lambda row: place_of(name, lines, row, unit)
     )
     sizes = [len(users) for users in members]
     return Rows(
         name,
-        rounds=np.repeat(held.numbers, sizes),
-        sets=np.repeat(places(name, sets, held.numbers), sizes),
+        rounds=np.repeat(numbering.numbers, sizes),
+        sets=np.repeat(places(name, sets, numbering.numbers), sizes),
         users=np.concatenate(members),
         names=list(numbers),
         lines=np.repeat(lines, sizes),
         unit=unit,
-    ), held
+    ), numbering
 
 
 def places(name: str, sets: Sequence[LearnedSet], rounds: IntArray) -> IntArray:
     """Return the number of each set among those of its round: the one it has, else the next."""
     seen: dict[tuple[int, int], int] = {}
     count: dict[int, int] = {}
-    found = np.empty(len(sets), dtype=np.int64)
+    numbers = np.empty(len(sets), dtype=np.int64)
     for index, (each, round_) in enumerate(zip(sets, rounds.tolist(), strict=True)):
-        found[index] = count.get(round_, 0) if each.number is None else each.number
-        before = seen.setdefault((round_, int(found[index])), each.line)
+        numbers[index] = count.get(round_, 0) if each.number is None else each.number
+        before = seen.setdefault((round_, int(numbers[index])), each.line)
         if before != each.line:
             raise UsageError(
-                f"{name}, line {each.line}: round {round_} has its set {found[index]} in line {before} already; "
+                f"{name}, line {each.line}: round {round_} has its set {numbers[index]} in line {before} already; "
                 "give "
                 f"every set of a round a number of its own"
             )
         count[round_] = count.get(round_, 0) + 1
-    return found
+    return numbers
 
 
-def table_sets(table: Table, found: Layout) -> list[LearnedSet]:
+def table_sets(table: Table, layout: Layout) -> list[LearnedSet]:
     """Return the learned sets of a table with a column of lists, such as `3,"[ann, bob]"` or `3,ann;bob`."""
-    place = found.user or 0
+    place = layout.user or 0
     return [
-        LearnedSet(line, str(line) if found.round is None else row[found.round], _listed(row[place]))
+        LearnedSet(line, str(line) if layout.round is None else row[layout.round], _listed(row[place]))
         for lines, rows in table.pieces()
         for line, row in zip(lines.tolist(), rows, strict=True)
         if row[place].strip(" []{}()")

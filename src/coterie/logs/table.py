@@ -61,30 +61,35 @@ class Layout:
     """The columns of the users, where the table is wide."""
 
 
-def understanding(table: Table, found: Layout, rule: str = "") -> Understanding:
+def describe_columns(table: Table, layout: Layout, rule: str = "") -> Understanding:
     """Say what was understood of a table's columns."""
-    used = {found.round, found.user, found.set, found.participation}
+    used = {layout.round, layout.user, layout.set, layout.participation}
     unused = [name for column, name in enumerate(table.header) if column not in used]
 
     def named(column: int | None) -> str | None:
-        return None if column is None else table.header[column]
+        return None if column is None else table.header[column] or str(column + 1)
 
     return Understanding(
         table.syntax,
-        found.form,
+        layout.form,
         rule,
-        round_column=named(found.round),
-        user_column=named(found.user),
-        set_column=named(found.set),
+        round_column=named(layout.round),
+        user_column=named(layout.user),
+        set_column=named(layout.set),
         delimiter=table.delimiter,
-        ignored_columns=tuple(unused) if found.form == "long" else (),
+        ignored_columns=tuple(unused) if layout.form == "long" else (),
     )
 
 
-def long_rows(table: Table, found: Layout) -> tuple[Rows, Understanding]:
+def long_rows(table: Table, layout: Layout) -> tuple[Rows, Understanding]:
     """Return the rows of a long table: a row for each user and round."""
     outcome = position(table.header, OUTCOMES)
-    wanted = [found.round, found.user, found.set, outcome if outcome not in {found.round, found.user} else None]
+    wanted = [
+        layout.round,
+        layout.user,
+        layout.set,
+        outcome if outcome not in {layout.round, layout.user} else None,
+    ]
     # A text's number is its rank among the texts in the order of their first rows.
     numbers: list[defaultdict[str, int]] = [defaultdict() for _ in wanted]
     for each in numbers:
@@ -92,23 +97,24 @@ def long_rows(table: Table, found: Layout) -> tuple[Rows, Understanding]:
     columns: list[list[IntArray]] = [[np.zeros(0, dtype=np.int64)] for _ in wanted]
     lines, left_out = [np.zeros(0, dtype=np.int64)], 0
     for piece_lines, piece in table.pieces():
-        rows, kept = piece, piece_lines
-        if found.participation is not None:
+        rows, row_lines = piece, piece_lines
+        if layout.participation is not None:
             took_part = [
-                _took_part(table, found.participation, row, line) for row, line in zip(piece, kept, strict=True)
+                _took_part(table, layout.participation, row, line)
+                for row, line in zip(piece, row_lines, strict=True)
             ]
             rows = [row for row, part in zip(piece, took_part, strict=True) if part]
-            kept = piece_lines[np.array(took_part, dtype=np.bool_)]
+            row_lines = piece_lines[np.array(took_part, dtype=np.bool_)]
             left_out += len(piece) - len(rows)
         for column, index, texts in zip(columns, wanted, numbers, strict=True):
             if index is not None:
                 column.append(np.fromiter((texts[row[index]] for row in rows), np.int64, len(rows)))
-        lines.append(kept)
+        lines.append(row_lines)
     where = np.concatenate(lines)
     codes = [np.concatenate(column) for column in columns]
     check_rows(table.name, len(where))
     rounds = number_rounds(
-        table.header[found.round or 0],
+        table.header[layout.round or 0] or str((layout.round or 0) + 1),
         list(numbers[0]),
         codes[0],
         codes[1],
@@ -123,21 +129,21 @@ def long_rows(table: Table, found: Layout) -> tuple[Rows, Understanding]:
             "part "
             "in the end, remove their rows"
         )
-    told = understanding(table, found, rounds.rule)
+    understanding = describe_columns(table, layout, rounds.rule)
     plain = {name for name in table.header if name in {"round", "user", "set"}}
     return Rows(
         table.name,
         rounds=rounds.numbers,
-        sets=None if found.set is None else number_sets(list(numbers[2]), codes[2]),
+        sets=None if layout.set is None else number_sets(list(numbers[2]), codes[2]),
         users=codes[1],
         names=list(numbers[1]),
         lines=where,
         unit=table.unit,
     ), replace(
-        told,
+        understanding,
         left_out=left_out,
         warnings=tuple(warnings),
-        exact=rounds.exact and len(plain) == len(table.header) and told.delimiter in {",", None},
+        exact=rounds.exact and len(plain) == len(table.header) and understanding.delimiter in {",", None},
     )
 
 

@@ -15,8 +15,8 @@ class Understanding:
     each round) or "sets" (the users of a round in a list). `exact` says that nothing was guessed: the file has one
     of Coterie's own forms.
 
-    >>> told = Understanding("CSV", "long", "the number in it", "round", "cid", delimiter=";")
-    >>> told.sentences()[0]
+    >>> understanding = Understanding("CSV", "long", "its number", "round", "cid", delimiter=";")
+    >>> understanding.sentences()[0]
     "CSV with semicolons, a row for each user and round: rounds from the column 'round', users from 'cid'."
     """
 
@@ -37,14 +37,14 @@ class Understanding:
 
     def sentences(self) -> list[str]:
         """Say what was understood, in plain sentences; the warnings are apart."""
-        told = [f"{self._syntax()}, {self._form()}."]
+        sentences = [f"{self._syntax()}, {self._form()}."]
         if self.round_rule:
-            told.append(f"A round: {self.round_rule}.")
+            sentences.append(f"A round: {self.round_rule}.")
         if self.ignored_columns:
-            told.append(f"Not used: {_listing(self.ignored_columns)}.")
+            sentences.append(f"Not used: {_listing(self.ignored_columns)}.")
         if self.left_out:
-            told.append(f"{_rows(self.left_out)} said that the user did not take part.")
-        return told
+            sentences.append(f"{_rows(self.left_out)} said that the user did not take part.")
+        return sentences
 
     def _syntax(self) -> str:
         name = self.syntax

@@ -14,7 +14,7 @@ from coterie.errors import UsageError
 from coterie.logs.columns import MARKS, YES_NO
 from coterie.logs.rounds import Rounds, number_rounds
 from coterie.logs.rows import check_names, place_of, span, with_unseen
-from coterie.logs.table import Layout, Table, understanding
+from coterie.logs.table import Layout, Table, describe_columns
 from coterie.logs.understanding import Understanding
 from coterie.values import IntArray, ParticipationLog
 
@@ -22,11 +22,11 @@ _BITS = {"0", "1"}
 
 
 def read_wide(
-    table: Table, found: Layout, users: int | None, rounds: int | None
+    table: Table, layout: Layout, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
     """Read a log from a table with a column for each user; `users` and `rounds` say of more than it shows."""
-    place = found.round
-    columns = found.users
+    place = layout.round
+    columns = layout.users
     names = [table.header[column] for column in columns]
     whole = len(columns) == len(table.header) - (place is not None)
     if table.headed:
@@ -45,8 +45,8 @@ def read_wide(
                 cells = row
             sets.append(_members(table.name, line, cells, names))
     where = np.concatenate(lines)
-    held = _rounds(table, place, list(texts), labels, where)
-    numbers = held.numbers
+    numbering = _rounds(table, place, list(texts), labels, where)
+    numbers = numbering.numbers
     first, length = span(table.name, numbers, rounds, lambda row: place_of(table.name, where, row))
     order = [index for index in np.argsort(numbers, kind="stable").tolist() if len(sets[index])]
     everyone = with_unseen(table.name, names, users) if table.headed else None
@@ -61,18 +61,21 @@ def read_wide(
     )
     used = {*columns, place}
     ignored = tuple(name for column, name in enumerate(table.header) if column not in used)
-    told = replace(understanding(table, found, held.rule), ignored_columns=ignored)
-    return log, replace(told, exact=held.exact and told.round_column == "round" and told.delimiter == ",")
+    understanding = replace(describe_columns(table, layout, numbering.rule), ignored_columns=ignored)
+    return log, replace(
+        understanding,
+        exact=numbering.exact and understanding.round_column == "round" and understanding.delimiter == ",",
+    )
 
 
 def read_transposed(
-    table: Table, found: Layout, users: int | None, rounds: int | None
+    table: Table, layout: Layout, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
     """Read a log from a table with a row for each user and a column for each round."""
-    place = found.user or 0
+    place = layout.user or 0
     labels = [name for column, name in enumerate(table.header) if column != place]
     columns = np.arange(len(labels))
-    held = number_rounds("the header", labels, columns, columns, lambda _: table.place)
+    numbering = number_rounds("the header", labels, columns, columns, lambda _: table.place)
     names: list[str] = []
     members: list[IntArray] = []
     for piece_lines, rows in table.pieces():
@@ -81,11 +84,11 @@ def read_transposed(
             members.append(_members(table.name, line, row[:place] + row[place + 1 :], labels))
     _check_columns(table, names)
     _check_count(table.name, len(names), users)
-    first, length = span(table.name, held.numbers, rounds, lambda _: table.place)
+    first, length = span(table.name, numbering.numbers, rounds, lambda _: table.place)
     took_part = np.concatenate([np.zeros(0, dtype=np.int64), *members]).astype(np.int64)
     who = np.repeat(np.arange(len(names)), [len(each) for each in members])
-    order = np.lexsort((who, held.numbers[took_part]))
-    learned = held.numbers[took_part][order]
+    order = np.lexsort((who, numbering.numbers[took_part]))
+    learned = numbering.numbers[took_part][order]
     starts = np.flatnonzero(np.diff(learned, prepend=-1))
     everyone = with_unseen(table.name, names, users)
     log = ParticipationLog(
@@ -97,7 +100,9 @@ def read_transposed(
         names=everyone,
         first=first,
     )
-    return log, understanding(table, found, f"a column, numbered by {'its name' if held.exact else held.rule}")
+    return log, describe_columns(
+        table, layout, f"a column, numbered by {'its name' if numbering.exact else numbering.rule}"
+    )
 
 
 def _rounds(table: Table, place: int | None, texts: list[str], labels: list[int], lines: IntArray) -> Rounds:
@@ -106,7 +111,11 @@ def _rounds(table: Table, place: int | None, texts: list[str], labels: list[int]
     rows = np.array(labels, dtype=np.int64)
     # Rows of one time are learned sets of one round; each row counts as a user of its own where times are grouped.
     return number_rounds(
-        table.header[place], texts, rows, np.arange(len(rows)), lambda row: place_of(table.name, lines, row)
+        table.header[place] or str(place + 1),
+        texts,
+        rows,
+        np.arange(len(rows)),
+        lambda row: place_of(table.name, lines, row),
     )
 
 

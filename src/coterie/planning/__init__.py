@@ -1,6 +1,7 @@
 """Which privacy level a federation can afford: the trade-off over T for its users' availability."""
 
 from coterie.planning.options import (
+    MOST_SKIPPED,
     ROUNDS_LIMIT,
     RULE,
     Churn,
@@ -12,8 +13,10 @@ from coterie.planning.options import (
     recommend,
 )
 from coterie.planning.population import KnownDropout, Population, RecordedAvailability, Trade, halves
+from coterie.planning.trade_off import TradeOff, plan
 
 __all__ = [
+    "MOST_SKIPPED",
     "ROUNDS_LIMIT",
     "RULE",
     "Churn",
@@ -22,10 +25,12 @@ __all__ = [
     "Population",
     "RecordedAvailability",
     "Trade",
+    "TradeOff",
     "feasible_levels",
     "halves",
     "homogeneity_warning",
     "options",
+    "plan",
     "plan_makers",
     "recommend",
 ]

@@ -13,6 +13,8 @@ from coterie.values.checks import check_parameters, check_probability
 
 MOST_LEVELS = 30
 ROUNDS_LIMIT = 1.25
+MOST_SKIPPED = 0.999
+"""A plan that skips a larger share of rounds runs none, for people who wait for it."""
 RULE = (
     f"the largest T that needs at most {ROUNDS_LIMIT} times the rounds of random selection and whose fairness "
     "gap is at most K/N, the average user's share of rounds; of two such plans the fairer one"
@@ -142,17 +144,21 @@ def _churn(plan: BatchPlan, per_round: int, population: Population, rate: float)
     )
 
 
-def recommend(candidates: list[Option], users: int, per_round: int) -> tuple[Option, bool]:
-    """Return the option that `RULE` picks and True, or the one needing fewest rounds and False if none passes."""
+def recommend(candidates: list[Option], users: int, per_round: int) -> tuple[Option | None, bool]:
+    """Return the option that `RULE` picks and True, or the one needing fewest rounds and False if none passes.
+
+    Nothing is recommended that skips nearly every round, nor T = 1, which hides nobody, unless asked for.
+    """
     private = [option for option in candidates if option.privacy > 1] or candidates
+    running = [option for option in private if option.trade.skipped < MOST_SKIPPED]
     passing = [
         option
-        for option in private
+        for option in running
         if option.rounds_factor <= ROUNDS_LIMIT and _fair(option.trade, per_round / users)
     ]
     if passing:
         return max(passing, key=lambda option: (option.privacy, -option.trade.fairness_gap)), True
-    return min(private, key=lambda option: (option.rounds_factor, -option.privacy)), False
+    return min(running, key=lambda option: (option.rounds_factor, -option.privacy), default=None), False
 
 
 def _fair(trade: Trade, share: float) -> bool:

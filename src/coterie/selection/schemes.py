@@ -45,12 +45,12 @@ def selector_named(name: str, users: int, per_round: int, dropout: FloatArray | 
             raise UsageError(f"the scheme {name} must know each user's dropout; leave out --redraw")
         if name == "bernoulli":
             return BernoulliSelector.expecting(users, per_round, float(dropout.mean()))
-    found = re.fullmatch(r"[Tt](\d{1,9})(?:-(text|uniform|sorted))?", name)
-    if found is None:
+    parts = re.fullmatch(r"[Tt](\d{1,9})(?:-(text|uniform|sorted))?", name)
+    if parts is None:
         near = difflib.get_close_matches(name.lower(), ["random", "weighted", "partition", "bernoulli"], n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"there is no scheme {name!r}; {hint}known are {SCHEMES}")
-    privacy, reading = int(found[1]), found[2]
+    privacy, reading = int(parts[1]), parts[2]
     if reading == "sorted" and dropout is not None:
         plan = by_availability(dropout, privacy)
     else:

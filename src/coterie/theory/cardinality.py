@@ -128,9 +128,9 @@ def _blocks(chances: FloatArray, limit: int) -> list[FloatArray]:
 
 def _binomial(trials: int, chance: float, limit: int) -> FloatArray:
     """Return the distribution of a binomial number, in the form of `poisson_binomial`."""
-    kept = np.arange(min(limit, trials + 1))
+    counts = np.arange(min(limit, trials + 1))
     distribution = np.zeros(limit + 1)
-    distribution[: len(kept)] = binomial(trials, chance, kept)
+    distribution[: len(counts)] = binomial(trials, chance, counts)
     distribution[limit] = binomial_at_least(trials, chance, limit)
     return distribution
 

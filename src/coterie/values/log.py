@@ -84,12 +84,12 @@ class ParticipationLog:
         first = int(row_rounds[0]) if len(row_rounds) else 0
         count = int(row_rounds[-1]) - first + 1 if len(row_rounds) else 0
         rows, members = np.nonzero(dense)
-        kept, sizes = np.unique(rows, return_counts=True)
+        chosen_rows, sizes = np.unique(rows, return_counts=True)
         starts = np.concatenate(([0], np.cumsum(sizes)))
         return cls(
             users=dense.shape[1],
             rounds=count,
-            set_rounds=row_rounds[kept],
+            set_rounds=row_rounds[chosen_rows],
             starts=starts,
             members=members,
             names=None if names is None else tuple(names),
@@ -147,7 +147,7 @@ class ParticipationLog:
             yield self.first + index, sets
 
     def window(self, start: int, stop: int) -> "ParticipationLog":
-        """Return the rounds numbered `start` … `stop - 1`, with their numbers kept."""
+        """Return the rounds numbered `start` … `stop - 1`, with their numbers as they are."""
         start = max(start, self.first)
         stop = max(start, min(stop, self.first + self.rounds))
         low, high = np.searchsorted(self.set_rounds, (start, stop))
@@ -168,20 +168,20 @@ class ParticipationLog:
         >>> ParticipationLog.from_dense([[1, 1, 0], [0, 0, 1]]).only([1, 2]).to_dense().tolist()
         [[1, 0], [0, 1]]
         """
-        kept = np.unique(frozen_integers(users, np.int64, "users to keep"))
-        check_users(kept, self.users)
+        who = np.unique(frozen_integers(users, np.int64, "users to keep"))
+        check_users(who, self.users)
         new_index = np.full(self.users, -1, dtype=np.int64)
-        new_index[kept] = np.arange(len(kept))
+        new_index[who] = np.arange(len(who))
         mapped = new_index[self.members]
         sets = np.repeat(np.arange(len(self.set_rounds)), np.diff(self.starts))[mapped >= 0]
         left, sizes = np.unique(sets, return_counts=True)
         return ParticipationLog(
-            users=len(kept),
+            users=len(who),
             rounds=self.rounds,
             set_rounds=self.set_rounds[left],
             starts=np.concatenate(([0], np.cumsum(sizes))),
             members=mapped[mapped >= 0],
-            names=None if self.names is None else tuple(self.names[user] for user in kept),
+            names=None if self.names is None else tuple(self.names[user] for user in who),
             first=self.first,
         )
 

@@ -41,10 +41,24 @@ def from_table(kind: type[T], table: Any, what: str, path: str = "") -> T:  # no
 
 def _value(hint: Any, value: Any, what: str, name: str) -> Any:  # noqa: ANN401
     """Return a value of the kind that a field has; refuse others."""
+    if hint is Any:
+        return value
     if is_dataclass(hint):
         return from_table(hint, value, what, f"{name}.")  # type: ignore[arg-type]
+    if get_origin(hint) is not None:
+        return _compound(hint, value, what, name)
+    if hint is float and type(value) is int and abs(value) <= _LARGEST_INTEGER:
+        return float(value)
+    if type(value) is not hint:
+        kinds = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+        raise UsageError(f"{name} is {value!r}; give {kinds[hint]}")
+    return value
+
+
+def _compound(hint: Any, value: Any, what: str, name: str) -> Any:  # noqa: ANN401
+    """Return a value of a choice, a list, a table, or one of a choice of words and something else."""
     origin, inside = get_origin(hint), get_args(hint)
-    if origin in {Union, UnionType}:  # of a choice of words, and something else
+    if origin in {Union, UnionType}:
         words = next(each for each in inside if get_origin(each) is Literal)
         other = next(each for each in inside if each is not words)
         return _value(words if isinstance(value, str) else other, value, what, name)
@@ -52,16 +66,13 @@ def _value(hint: Any, value: Any, what: str, name: str) -> Any:  # noqa: ANN401
         if not any(type(value) is type(each) and value == each for each in inside):
             raise UsageError(f"{name} is {value!r}; give one of {', '.join(map(str, inside))}")
         return value
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise UsageError(f"{name} is {value!r}; give a list")
-        kinds = [inside[0]] * len(value) if inside[-1] is Ellipsis else list(inside)
-        if len(kinds) != len(value):
-            raise UsageError(f"{name} has {len(value)} values; give {len(kinds)}")
-        return tuple(_value(kind, part, what, name) for kind, part in zip(kinds, value, strict=True))
-    if hint is float and type(value) is int and abs(value) <= _LARGEST_INTEGER:
-        return float(value)
-    if type(value) is not hint:
-        kinds_in_words = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
-        raise UsageError(f"{name} is {value!r}; give {kinds_in_words[hint]}")
-    return value
+    if origin is Mapping:
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{name} is {value!r}; give a table")
+        return {str(key): _value(inside[1], part, what, f"{name}.{key}") for key, part in value.items()}
+    if not isinstance(value, list | tuple):
+        raise UsageError(f"{name} is {value!r}; give a list")
+    kinds = [inside[0]] * len(value) if inside[-1] is Ellipsis else list(inside)
+    if len(kinds) != len(value):
+        raise UsageError(f"{name} has {len(value)} values; give {len(kinds)}")
+    return tuple(_value(kind, part, what, name) for kind, part in zip(kinds, value, strict=True))

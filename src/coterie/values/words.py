@@ -28,6 +28,15 @@ def counted(value: int, one: str, many: str | None = None) -> str:
     return f"{number(value)} {one if value == 1 else many or one + 's'}"
 
 
+def percent(share: float) -> str:
+    r"""Return a share as a percentage.
+
+    >>> percent(0.9125)
+    '91.2\u202f%'
+    """
+    return f"{100 * share:.1f}{SPACE}%"
+
+
 def shortened(name: str, most: int = LONGEST_NAME) -> str:
     """Return a name, cut where it is too long to stand in a plot or a table.
 

@@ -4,7 +4,7 @@ import pytest
 
 from coterie.report.audit.page import audit_page
 from coterie.report.page.html import write_page
-from support.audits import verdicts
+from support.audit.verdicts import verdicts
 from support.browser import visit
 from support.pages import DRAWN
 

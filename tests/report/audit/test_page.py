@@ -17,7 +17,7 @@ from coterie.report.audit.page import audit_page
 from coterie.report.audit.plots import strong_steps, weak_steps
 from coterie.values import BatchPlan, LogBuilder, ParticipationLog
 from coterie.values.words import display_name
-from support.audits import HOSTILE, TRIANGLE, batch_log, examined, random_log, split_log, verdicts
+from support.audit.verdicts import HOSTILE, TRIANGLE, batch_log, examined, random_log, split_log, verdicts
 from support.pages import charts_of
 
 

@@ -16,6 +16,8 @@ from coterie import UsageError
 from coterie.report.page.blocks import (
     Code,
     Commands,
+    Curve,
+    Curves,
     Details,
     Foot,
     Page,
@@ -29,7 +31,6 @@ from coterie.report.page.blocks import (
     Tiles,
 )
 from coterie.report.page.html import check_page_path, render, write_page
-from coterie.report.page.plots import Curve, Curves
 
 
 class Outline(HTMLParser):

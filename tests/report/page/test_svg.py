@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.report.page.plots import Curve, Curves, HeatMap, StackedBars
+from coterie.report.page.blocks import Curve, Curves, HeatMap, StackedBars
 from coterie.report.page.svg import drawing
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False).map(lambda value: float(f"{value:.4g}"))

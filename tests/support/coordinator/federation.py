@@ -63,9 +63,8 @@ class Fates:
 class Federation:
     """Users with devices, enrolled in a ledger under a plan; users' updates and weights never change."""
 
-    def __init__(self, ledger, plan, inner="open", *, weighted=False, cohort=60):
+    def __init__(self, ledger, plan, inner="open", *, weighted=False):
         self.ledger, self.inner, self.weighted = ledger, inner, weighted
-        self.quantiser = Quantiser(RING_32, 1.0, WEIGHT_CAP if weighted else 1, cohort)
         self.clients, self.updates, self.weights = {}, {}, {}
         self.join(plan.users)
         ledger.publish_plan(plan)
@@ -95,30 +94,34 @@ class Federation:
 
     def found(self, transport):
         """Form the batches that have no charter."""
-        return found_batches(self.ledger, transport, self.rules)
+        return found_batches(self.ledger, transport, self.rules())
 
-    @property
-    def rules(self):
+    def rules(self, **changes):
         """What all charters have in common."""
-        return BatchRules(SCOPE, self.ledger.plan.privacy, self.quantiser, self.inner)
+        quantiser = Quantiser(RING_32, 1.0, WEIGHT_CAP if self.weighted else 1, 60)
+        privacy = 2 if self.ledger.plan is None else self.ledger.plan.privacy
+        return BatchRules(
+            **{"scope": SCOPE, "privacy": privacy, "quantiser": quantiser, "inner": self.inner, **changes}
+        )
 
     def terms(self, **changes):
         """Terms that every device accepts."""
         plan = self.ledger.plan
         least = PROTOCOLS[self.inner].least_included(plan.sizes.tolist(), plan.privacy)
-        return Terms(**{"model": b"model", "dimension": DIMENSION, "min_included": least, **changes})
+        options = {"model": b"model", "dimension": DIMENSION, "min_included": least}
+        return Terms(**{**options, **changes})
 
     def aggregation(self, transport, **changes):
         """A sealed round over a transport."""
         return SealedAggregation(self.ledger, transport, self.terms(**changes), self.inner)
 
-    def coordinator(self, per_round, seed=1):
+    def coordinator(self, per_round, seed=1, **options):
         """A coordinator that takes so many users, or one batch if that has more, or all if they are fewer."""
 
         def selector(plan):
             return BatchSelector(plan, min(plan.users, max(per_round, int(plan.sizes.max()))))
 
-        return Coordinator(self.ledger, selector, seed)
+        return Coordinator(self.ledger, selector, seed, **options)
 
     @property
     def everyone(self):

@@ -7,10 +7,8 @@ import numpy as np
 from coterie.audit import StrongLevel
 from coterie.audit.verdict import Verdict
 from coterie.audit.wording import user_name
-from coterie.report.page.blocks import Block, Plot, Plots, Text
-from coterie.report.page.participation import Participation, participation
-from coterie.report.page.plots import Curve, Curves, HeatMap, StackedBars
-from coterie.report.page.words import evenly, percent
+from coterie.report.page.blocks import Block, Curve, Curves, Plot, Plots, StackedBars, Text, evenly
+from coterie.report.page.participation import Participation, participation, participation_plot
 from coterie.values import BatchPlan, IntArray, ParticipationLog
 from coterie.values.words import counted, number, shortened
 
@@ -174,15 +172,8 @@ def _picture(log: ParticipationLog, participants: IntArray, batches: IntArray | 
     places = (
         numbers if log.names is None else [f"{name} ({user})" for name, user in zip(names, numbers, strict=True)]
     )
-    chart = HeatMap(
-        drawn.share,
-        columns=(log.first + drawn.column_starts[:-1]).tolist(),
-        rows=[_row_name(drawn.users(row).tolist(), places, batches) for row in range(len(drawn.share))],
-        ticks=_ticks(drawn, names, batches),
-        across="round",
-    )
-    height = int(np.clip(80 + 4 * len(drawn.share), 160, 560))
-    return Plot("Users and rounds", chart, _says(log, drawn), height=height, wide=True)
+    rows = [_row_name(drawn.users(row).tolist(), places, batches) for row in range(len(drawn.share))]
+    return participation_plot(log, drawn, rows, _ticks(drawn, names, batches))
 
 
 def _groups(log: ParticipationLog) -> IntArray:
@@ -217,13 +208,3 @@ def _ticks(drawn: Participation, names: list[str], batches: IntArray | None) -> 
     of_row = batches[firsts]
     begins = np.flatnonzero((np.diff(of_row, prepend=-2) != 0) & (of_row >= 0))
     return [(int(begins[place]), f"batch {of_row[begins[place]]}") for place in evenly(len(begins), MOST_TICKS)]
-
-
-def _says(log: ParticipationLog, drawn: Participation) -> str:
-    says = "Coloured: took part. "
-    if drawn.binned:
-        users, rounds = (int(np.diff(starts).max()) for starts in (drawn.row_starts, drawn.column_starts))
-        says = f"A cell stands for up to {counted(users, 'user')} and {counted(rounds, 'round')}. "
-        says += f"The stronger its colour, the more took part: at most {percent(drawn.share.max())} of a cell. "
-    low, middle, high = int(drawn.times.min()), int(np.median(drawn.times)), int(drawn.times.max())
-    return f"{says}A user took part in {low} to {high} of {counted(log.rounds, 'round')} (median {middle})."

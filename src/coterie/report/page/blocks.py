@@ -1,9 +1,12 @@
 """What pages are made of: frozen values that say what to show, and nothing about how it looks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from coterie.report.page.plots import Chart
+import numpy as np
+
+from coterie.values import FloatArray, IntArray
 
 Tone: TypeAlias = Literal["plain", "good", "warning"]
 """How a number is meant: as it is, as it should be, or as something to look at."""
@@ -41,8 +44,58 @@ class Points:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """Points of one curve, from left to right.
+
+    `step` holds a value until the next one. `band` is a lower and an upper value for each point, drawn as an area.
+    """
+
+    name: str
+    x: Sequence[int]
+    y: Sequence[float]
+    step: bool = False
+    band: tuple[Sequence[float], Sequence[float]] | None = None
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Curves over the rounds, or whatever `across` names. With `percent`, a value of 1 is 100 %."""
+
+    lines: tuple[Curve, ...]
+    across: str
+    percent: bool = False
+
+
+@dataclass(frozen=True)
+class StackedBars:
+    """A bar for each name, made of parts that add up: (name of the part, its value in each bar)."""
+
+    names: tuple[str, ...]
+    parts: tuple[tuple[str, Sequence[int]], ...]
+    across: str
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """Shares from 0 up to the largest, which has the strongest colour.
+
+    `columns` numbers every column by its first round. `rows` names every row, each by a name of its own, for who
+    points at it; `ticks` names some rows at the side: (row, name).
+    """
+
+    share: FloatArray
+    columns: Sequence[int]
+    rows: Sequence[str]
+    ticks: Sequence[tuple[int, str]]
+    across: str
+
+
+Chart: TypeAlias = Curves | StackedBars | HeatMap
+
+
+@dataclass(frozen=True)
 class Plot:
-    """A chart, its title, and a sentence with numbers for those who cannot see it.
+    """A chart, its title, and a caption with its numbers in words, for those who cannot see it.
 
     `height` is that of the drawing itself in pixels, without axes. `wide` gives the plot the whole width; others
     stand side by side.
@@ -50,7 +103,7 @@ class Plot:
 
     title: str
     chart: Chart
-    says: str
+    caption: str
     height: int = 220
     wide: bool = False
 
@@ -141,3 +194,12 @@ class Page:
 
     LEADING = 3
     """Key numbers that lead."""
+
+
+def evenly(count: int, most: int) -> IntArray:
+    """Return at most `most` of `count` places, evenly spaced, the first and the last among them: a curve cut down.
+
+    >>> evenly(5, 10).tolist(), evenly(101, 3).tolist()
+    ([0, 1, 2, 3, 4], [0, 50, 100])
+    """
+    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)

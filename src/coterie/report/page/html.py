@@ -17,8 +17,8 @@ from typing import Any
 from coterie.errors import UsageError
 from coterie.report.page.blocks import Page
 from coterie.report.page.svg import drawing
-from coterie.report.page.words import number
 from coterie.storage.files import atomic_write, check_writable
+from coterie.values.words import number
 
 SUFFIXES = (".html", ".htm")
 

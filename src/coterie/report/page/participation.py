@@ -1,10 +1,13 @@
 """Who took part when, as a picture of bounded size: users × rounds, both binned when there are many."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from coterie.report.page.blocks import HeatMap, Plot
 from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
+from coterie.values.words import counted, percent
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,34 @@ def participation(
     counts = np.bincount(cells, minlength=sizes.size).reshape(sizes.shape)
     times = np.bincount(users, minlength=log.users)
     return Participation(counts / sizes, order, row_starts, column_starts, times)
+
+
+def participation_plot(
+    log: ParticipationLog, picture: Participation, rows: Sequence[str], ticks: Sequence[tuple[int, str]]
+) -> Plot:
+    """Return the plot of a picture, with a name for every row and names of some rows at the side."""
+    chart = HeatMap(
+        picture.share,
+        columns=(log.first + picture.column_starts[:-1]).tolist(),
+        rows=rows,
+        ticks=ticks,
+        across="round",
+    )
+    height = int(np.clip(80 + 4 * len(picture.share), 160, 560))
+    return Plot("Users and rounds", chart, _says(log, picture), height=height, wide=True)
+
+
+def _says(log: ParticipationLog, picture: Participation) -> str:
+    says = "Coloured: took part. "
+    if picture.binned:
+        users, rounds = (int(np.diff(starts).max()) for starts in (picture.row_starts, picture.column_starts))
+        says = f"A cell stands for up to {counted(users, 'user')} and {counted(rounds, 'round')}. "
+        says += f"The stronger its colour, the more took part: at most {percent(picture.share.max())} of a cell. "
+    times = picture.times
+    low, middle, high = int(times.min()), int(np.median(times)), int(times.max())
+    says += f"A user took part in {low} to {high} of {counted(log.rounds, 'round')} (median {middle})."
+    never = int(np.sum(times == 0))
+    return f"{says} {counted(never, 'user')} never took part." if never else says
 
 
 def _sorted_users(users: int, plan: BatchPlan | None) -> tuple[IntArray, IntArray]:

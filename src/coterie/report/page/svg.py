@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coterie.report.page.plots import Chart, Curve, Curves, HeatMap, StackedBars
-from coterie.report.page.words import SPACE, number
+from coterie.report.page.blocks import Chart, Curve, Curves, HeatMap, StackedBars
 from coterie.values import FloatArray
+from coterie.values.words import SPACE, number
 
 COLOURS = ("var(--blue)", "var(--vermillion)", "var(--green)", "var(--purple)", "var(--orange)")
 SIDE = 1000

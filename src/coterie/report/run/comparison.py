@@ -9,10 +9,9 @@ from typing import Any
 
 from coterie.errors import UsageError
 from coterie.experiment.record import RoundRow
-from coterie.report.page.blocks import Table, Tone
-from coterie.report.page.plots import Curve
-from coterie.report.page.words import SPACE, counted, evenly
+from coterie.report.page.blocks import Curve, Table, Tone, evenly
 from coterie.report.run.result import RunResult, read_run
+from coterie.values.words import SPACE, counted
 
 MOST_POINTS = 500
 _PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
@@ -77,8 +76,8 @@ class Group:
     def level(self) -> int | None:
         """The lowest strong level of the runs, None where one is unknown."""
         levels = [run.facts.level for run in self.runs]
-        known = [level for level in levels if level is not None]
-        return min(known) if len(known) == len(levels) else None
+        certain = [level for level in levels if level is not None]
+        return min(certain) if len(certain) == len(levels) else None
 
     def tables(self) -> dict[str, Any]:
         """Return the group for programs."""
@@ -200,21 +199,21 @@ def _verdict(comparison: Comparison) -> tuple[str, str]:
         ),
         key=lambda pair: -pair[0].mean,
     )
-    said = [_privacy(comparison.runs)]
+    sentences = [_privacy(comparison.runs)]
     if not ranked:
-        return "No accuracy was measured in these runs", said[0]
+        return "No accuracy was measured in these runs", sentences[0]
     best, group = ranked[0]
     seeds = f"over {counted(len(group.runs), 'seed')}"
     if len(comparison.groups) == 1:
-        return f"{accuracy_text(best)} accuracy {seeds}", said[0]
+        return f"{accuracy_text(best)} accuracy {seeds}", sentences[0]
     if len(ranked) > 1:
         second, other = ranked[1]
         gap, noise = best.mean - second.mean, max(best.deviation or 0.0, second.deviation or 0.0)
         verdict = "more than the spread over seeds" if gap > noise > 0 else "within the spread over seeds"
         if noise == 0:
             verdict = "one run each, so nobody knows the spread over seeds"
-        said.insert(0, f"That is {100 * gap:.1f} points above {other.label}: {verdict}.")
-    return f"{accuracy_text(best)} accuracy with {group.label}, {seeds}", " ".join(said)
+        sentences.insert(0, f"That is {100 * gap:.1f} points above {other.label}: {verdict}.")
+    return f"{accuracy_text(best)} accuracy with {group.label}, {seeds}", " ".join(sentences)
 
 
 def _privacy(runs: Sequence[RunResult]) -> str:
@@ -224,8 +223,8 @@ def _privacy(runs: Sequence[RunResult]) -> str:
         counts[run.guarantee.headline] = counts.get(run.guarantee.headline, 0) + 1
     if len(counts) == 1:
         return f"On privacy every run says: “{next(iter(counts))}”."
-    said = (f"{counted(count, 'run says', 'runs say')}: “{headline}”" for headline, count in counts.items())
-    return f"On privacy {'; '.join(said)}."
+    verdicts = (f"{counted(count, 'run says', 'runs say')}: “{headline}”" for headline, count in counts.items())
+    return f"On privacy {'; '.join(verdicts)}."
 
 
 def _results(groups: Sequence[Group]) -> Table:

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 
 from coterie import __version__
-from coterie.report.page.blocks import Block, Foot, Page, Plot, Plots, Section, Table, Text, Tile, Tiles
+from coterie.report.page.blocks import Block, Curves, Foot, Page, Plot, Plots, Section, Table, Text, Tile, Tiles
 from coterie.report.page.html import render
-from coterie.report.page.plots import Curves
-from coterie.report.page.words import counted, number, percent
 from coterie.report.run.comparison import (
     MEASURES,
     Comparison,
@@ -16,6 +14,7 @@ from coterie.report.run.comparison import (
     setting_text,
 )
 from coterie.report.run.result import RunResult
+from coterie.values.words import counted, number, percent
 
 
 def comparison_page(comparison: Comparison, date: str) -> str:
@@ -57,8 +56,8 @@ def comparison_page(comparison: Comparison, date: str) -> str:
 def _tiles(comparison: Comparison) -> Tiles:
     runs, groups = comparison.runs, comparison.groups
     levels = [group.level for group in groups]
-    known = [level for level in levels if level is not None]
-    level = number(min(known)) if len(known) == len(levels) else "unknown"
+    certain = [level for level in levels if level is not None]
+    level = number(min(certain)) if len(certain) == len(levels) else "unknown"
     tiles = [Tile("Lowest privacy level T", level, "over all runs, as their logs tell", overall_tone(runs))]
     reached = [spread for group in groups if (spread := group.spread(MEASURES["accuracy"])) is not None]
     if reached:
@@ -73,8 +72,8 @@ def _learning(groups: Sequence[Group]) -> tuple[Block, ...]:
     for title, name, shares in (("Accuracy", "accuracy", True), ("Loss", "loss", False)):
         lines = tuple(line for group in groups if (line := group.curve(MEASURES[name])).x)
         if lines:
-            shown = percent if shares else "{:.3f}".format
-            says = " ".join(f"{line.name}: {shown(line.y[-1])} after step {line.x[-1]}." for line in lines)
+            text = percent if shares else "{:.3f}".format
+            says = " ".join(f"{line.name}: {text(line.y[-1])} after step {line.x[-1]}." for line in lines)
             plots.append(Plot(title, Curves(lines, across="step", percent=shares), f"{says} {_BAND}"))
     return (Plots(tuple(plots)),) if plots else (Text(("Neither accuracy nor loss was measured in these runs.",)),)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.audit import Bracket
 from coterie.report.page.blocks import Points, Tile, Tone
-from coterie.report.page.words import counted, number
+from coterie.values.words import counted, number
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ def _of_level(facts: Facts, level: int, rounds: str) -> tuple[str, Tone, tuple[s
         own = f"Combining the sums of {rounds}, the server can give some user a weight that no other user has."
         return "Not private: the privacy level is 1", "warning", (own,)
     fewer = f"it never isolates a sum over fewer than {level} users"
-    kept = f"However the server combines the sums of all {rounds}, {fewer}."
+    claim = f"However the server combines the sums of all {rounds}, {fewer}."
     if facts.demanded is not None and level < facts.demanded:
-        return f"Privacy level {level}, below the {facts.demanded} asked for", "warning", (kept,)
+        return f"Privacy level {level}, below the {facts.demanded} asked for", "warning", (claim,)
     if facts.sealed:
         by = "The users' own keys enforce it."
-        return f"Private: never fewer than {level} users in a sum", "good", (kept, by)
+        return f"Private: never fewer than {level} users in a sum", "good", (claim, by)
     trust = "That rests on the server's honesty: nothing was sealed."
-    return f"Privacy level {level}, if the server was honest", "plain", (kept, trust)
+    return f"Privacy level {level}, if the server was honest", "plain", (claim, trust)
 
 
 def _losses(facts: Facts) -> tuple[str, ...]:

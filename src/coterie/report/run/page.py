@@ -1,6 +1,5 @@
 """The page of one run: how it learned, what it measured, who took part, and what it guarantees."""
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from typing import Any
 from coterie import __version__
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.record import RoundRow
+from coterie.experiment.template import toml_value
 from coterie.report.figures import can_draw, run_measures, training_curve
 from coterie.report.page.blocks import (
     Block,
@@ -24,11 +24,12 @@ from coterie.report.page.blocks import (
     Text,
     Tile,
     Tiles,
+    evenly,
 )
 from coterie.report.page.html import can_render, render, write_page
-from coterie.report.page.words import counted, evenly, number, percent
-from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots, participation_plot
+from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots, users_plot
 from coterie.report.run.result import RunResult
+from coterie.values.words import counted, number, percent
 
 MOST_ROUNDS = 500
 """Rows of the table of rounds."""
@@ -56,18 +57,18 @@ def write_run_report(run: RunResult, date: str) -> list[Path]:
 
 def run_page(run: RunResult, date: str) -> str:
     """Return the report of a run as one HTML file; `date` says when it was made."""
-    said, facts = run.guarantee, run.facts
+    guarantee, facts = run.guarantee, run.facts
     sections = [
         Section("How it learned", learning_blocks(run.record.rows)),
         Section("Privacy, fairness and use", _measures(run)),
         Section("Who took part", _who(run)),
     ]
     if run.plan is not None and run.health is not None:
-        sections.append(Section("How the batches fared", batch_blocks(run.health, run.plan)))
+        sections.append(Section("How the batches fared", batch_blocks(run.health, run.plan), printed=False))
     sections += [
-        Section("What is guaranteed", (said.holds,)),
-        Section("What is not guaranteed", (said.limits,)),
-        Section("The rounds", _rounds(run)),
+        Section("What is guaranteed", (guarantee.holds,)),
+        Section("What is not guaranteed", (guarantee.limits,)),
+        Section("The rounds", _rounds(run), printed=False),
         Section("The settings", _settings(run), printed=False),
         Section("What to do next", (_next(run.path),), printed=False),
     ]
@@ -75,12 +76,12 @@ def run_page(run: RunResult, date: str) -> str:
         kind="Run report",
         subject=f"{counted(facts.users, 'user')}, {counted(facts.rounds, 'round')}",
         date=date,
-        title=said.headline,
-        answer=" ".join((*said.sentences, *_reached(run))),
+        title=guarantee.headline,
+        answer=" ".join((*guarantee.sentences, *_reached(run))),
         tiles=_tiles(run),
         sections=tuple(sections),
         foot=_foot(run),
-        tone=said.tone,
+        tone=guarantee.tone,
     )
     return render(page)
 
@@ -97,15 +98,15 @@ def _reached(run: RunResult) -> Iterator[str]:
 
 
 def _tiles(run: RunResult) -> Tiles:
-    rows, facts, said = run.record.rows, run.facts, run.guarantee
-    tiles = [said.strong]
+    rows, facts, guarantee = run.record.rows, run.facts, run.guarantee
+    tiles = [guarantee.strong]
     if run.tested is not None:
         accuracy = percent(run.tested.accuracy or 0.0)
         tiles.append(Tile("Accuracy", accuracy, f"on the test set, after round {run.tested.round}"))
     results = sum(row.outcome == "committed" for row in rows)
     without = facts.rounds - results
     meaning = f"of {number(facts.rounds)}; {number(without)} gave none" if without else "all rounds gave one"
-    tiles += [Tile("Rounds with a result", number(results), meaning), said.weak]
+    tiles += [Tile("Rounds with a result", number(results), meaning), guarantee.weak]
     if rows:
         last = rows[-1]
         tiles += [
@@ -133,7 +134,7 @@ def _who(run: RunResult) -> tuple[Block, ...]:
         words = f"Users of one batch stand together. {split} did not always take part whole."
     else:
         words = "Users of one batch stand together. In every round each batch took part whole or not at all."
-    return (Text((words,)), Plots((participation_plot(log, plan),)))
+    return (Text((words,)), Plots((users_plot(log, plan),)))
 
 
 def _rounds(run: RunResult) -> tuple[Block, ...]:
@@ -179,7 +180,7 @@ def _settings(run: RunResult) -> tuple[Block, ...]:
 
 
 def spec_toml(tables: Mapping[str, Any]) -> str:
-    """Return a spec's nested tables as TOML; JSON writes texts, numbers, truth values and lists as TOML does.
+    """Return a spec's nested tables as TOML, without comments.
 
     >>> print(spec_toml({"seed": 3, "data": {"source": "mnist", "shared": [1, 2]}}), end="")
     seed = 3
@@ -189,7 +190,7 @@ def spec_toml(tables: Mapping[str, Any]) -> str:
     shared = [1, 2]
     """
     plain = {name: value for name, value in tables.items() if not isinstance(value, Mapping)}
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in plain.items()]
+    lines = [f"{name} = {toml_value(value)}\n" for name, value in plain.items()]
     for name, table in tables.items():
         if isinstance(table, Mapping):
             lines.append(f"\n[{name}]\n" + spec_toml(table))

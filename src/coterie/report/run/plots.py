@@ -6,12 +6,22 @@ from itertools import dropwhile
 import numpy as np
 
 from coterie.experiment.record import RoundRow
-from coterie.report.page.blocks import Block, Details, Plot, Plots, Table, Text
-from coterie.report.page.participation import Participation, participation
-from coterie.report.page.plots import Curve, Curves, HeatMap, StackedBars
-from coterie.report.page.words import counted, evenly, number, percent, shortened
+from coterie.report.page.blocks import (
+    Block,
+    Curve,
+    Curves,
+    Details,
+    Plot,
+    Plots,
+    StackedBars,
+    Table,
+    Text,
+    evenly,
+)
+from coterie.report.page.participation import Participation, participation, participation_plot
 from coterie.report.run.result import BatchHealth
 from coterie.values import BatchPlan, IntArray, ParticipationLog
+from coterie.values.words import counted, number, percent, shortened
 
 MOST_POINTS = 1000
 MOST_TICKS = 12
@@ -68,31 +78,12 @@ def measures_plots(rows: Sequence[RoundRow], *, known: bool) -> Plots:
     )
 
 
-def participation_plot(log: ParticipationLog, plan: BatchPlan | None) -> Plot:
+def users_plot(log: ParticipationLog, plan: BatchPlan | None) -> Plot:
     """Return the picture of who took part when, users sorted by batch."""
     picture = participation(log, plan)
     names = log.names or tuple(f"user {user}" for user in range(log.users))
     rows = [_row_name(picture, row, plan, names) for row in range(len(picture.share))]
-    chart = HeatMap(
-        picture.share,
-        columns=(log.first + picture.column_starts[:-1]).tolist(),
-        rows=rows,
-        ticks=_ticks(picture, plan),
-        across="round",
-    )
-    times = picture.times
-    says = "Coloured: took part. "
-    if picture.binned:
-        users, rounds = (int(np.diff(starts).max()) for starts in (picture.row_starts, picture.column_starts))
-        says = f"A cell stands for up to {counted(users, 'user')} and {counted(rounds, 'round')}. "
-        says += f"The stronger its colour, the more took part: at most {percent(picture.share.max())} of a cell. "
-    low, middle, high = int(times.min()), int(np.median(times)), int(times.max())
-    says += f"A user took part in {low} to {high} of {counted(log.rounds, 'round')} (median {middle})."
-    never = int(np.sum(times == 0))
-    if never:
-        says += f" {counted(never, 'user')} never took part."
-    height = int(np.clip(80 + 4 * len(picture.share), 160, 560))
-    return Plot("Users and rounds", chart, says, height=height, wide=True)
+    return participation_plot(log, picture, rows, _ticks(picture, plan))
 
 
 def batch_blocks(health: BatchHealth, plan: BatchPlan) -> tuple[Block, ...]:
@@ -103,13 +94,13 @@ def batch_blocks(health: BatchHealth, plan: BatchPlan) -> tuple[Block, ...]:
     table = _batch_table("The batches that were lost most often, worst first.", order[:MOST_WORST], health, plan)
     blocks: list[Block] = [Text((_batch_words(health, plan),)), Plots((_bars(health, order),)), table]
     if len(plan) > MOST_WORST:
-        shown = np.sort(order[:MOST_BATCHES])
+        batches = np.sort(order[:MOST_BATCHES])
         caption = (
             "Every batch."
             if len(plan) <= MOST_BATCHES
             else f"The {number(MOST_BATCHES)} worst of {number(len(plan))} batches."
         )
-        blocks.append(Details("All batches", (_batch_table(caption, shown, health, plan),)))
+        blocks.append(Details("All batches", (_batch_table(caption, batches, health, plan),)))
     return tuple(blocks)
 
 
@@ -117,8 +108,8 @@ def _curve(
     name: str, rows: Sequence[RoundRow], value: Callable[[RoundRow], float | None], *, step: bool = False
 ) -> Curve:
     points = [(row.round, measured) for row in rows if (measured := value(row)) is not None]
-    kept = [points[place] for place in evenly(len(points), MOST_POINTS).tolist()]
-    return Curve(name, [round_ for round_, _ in kept], [measured for _, measured in kept], step)
+    points = [points[place] for place in evenly(len(points), MOST_POINTS).tolist()]
+    return Curve(name, [round_ for round_, _ in points], [measured for _, measured in points], step)
 
 
 def _from_to(what: str, line: Curve, shown: Callable[[float], str]) -> str:
@@ -181,11 +172,11 @@ def _batch_words(health: BatchHealth, plan: BatchPlan) -> str:
 
 def _bars(health: BatchHealth, order: IntArray) -> Plot:
     few = len(order) <= MOST_BARS
-    shown = np.arange(len(order)) if few else order[:MOST_BARS]
+    batches = np.arange(len(order)) if few else order[:MOST_BARS]
     rest = health.asked - health.completed - health.lost
-    parts = [("completed", health.completed[shown].tolist()), ("lost on the way", health.lost[shown].tolist())]
-    if rest[shown].any():
-        parts.append(("round given up", rest[shown].tolist()))
+    parts = [("completed", health.completed[batches].tolist()), ("lost on the way", health.lost[batches].tolist())]
+    if rest[batches].any():
+        parts.append(("round given up", rest[batches].tolist()))
     worst = int(order[0])
     says = (
         "Rounds in which each batch was asked. " if few else f"The {MOST_BARS} batches that were lost most often. "
@@ -194,7 +185,7 @@ def _bars(health: BatchHealth, order: IntArray) -> Plot:
         says += f"Batch {worst} fared worst: {health.lost[worst]} of {health.asked[worst]} rounds lost."
     else:
         says += "No batch was lost on the way."
-    chart = StackedBars(tuple(str(batch) for batch in shown), tuple(parts), across="batch")
+    chart = StackedBars(tuple(str(batch) for batch in batches), tuple(parts), across="batch")
     return Plot("Rounds of each batch", chart, says, wide=True)
 
 

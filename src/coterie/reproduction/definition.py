@@ -1,0 +1,157 @@
+"""An experiment as its TOML file says it: which runs it has, the paper's numbers, and the claims to be judged."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from coterie.errors import UsageError
+from coterie.experiment.spec import Spec
+from coterie.values.tables import from_table
+
+Kind = Literal["training", "measures", "family", "tradeoff", "threshold"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One column of a table, or one panel of a figure."""
+
+    name: str
+    """How the paper calls it, such as IID."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """Where it differs from the experiment's own spec."""
+    paper: Mapping[str, float] = field(default_factory=dict)
+    """The paper's numbers, by scheme."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says of its numbers, in a form that can be judged.
+
+    `lowest` is the scheme that must come out below all others. `above` must be passed by every one of `schemes`;
+    with `level` every one of `schemes` must come within `within` points of it, or above.
+    """
+
+    claim: str
+    settings: tuple[str, ...] = ()
+    """The settings that it speaks of; all of them if none is named."""
+    schemes: tuple[str, ...] = ()
+    lowest: str = ""
+    above: str = ""
+    level: str = ""
+    within: float = 1.0
+    below: float = 0.0
+    """What every one of `schemes` must stay below, if it is given."""
+    least: float = 0.0
+    """What every one of `schemes` must reach, if it is given."""
+
+
+@dataclass(frozen=True)
+class Quick:
+    """What is made smaller for a first look on a laptop."""
+
+    seeds: tuple[int, ...] = (0,)
+    schemes: tuple[str, ...] = ()
+    """All schemes if none is named."""
+    trials: int = 20
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a training experiment."""
+
+    setting: str
+    scheme: str
+    seed: int
+    spec: Spec
+
+    @property
+    def digest(self) -> str:
+        """Names everything that decides the run's result: a record with another digest is of another run."""
+        tables = self.spec.tables()
+        tables["training"].pop("device")
+        tables["data"].pop("folder")
+        return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        return f"{self.setting}, {self.scheme}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper."""
+
+    name: str
+    title: str
+    source: str
+    """The label of the paper's table or figure."""
+    kind: Kind
+    schemes: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    claims: tuple[Claim, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    last: int = 5
+    """The accuracy of a run is the mean of this many last evaluations: the very last one swings."""
+    trials: int = 200
+    """Simulated runs, where nothing is trained."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    quick: Quick = field(default_factory=Quick)
+    notes: str = ""
+    """What differs from the paper, and why."""
+
+    @classmethod
+    def read(cls, path: Path) -> "Experiment":
+        """Read an experiment's file."""
+        try:
+            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UsageError(f"{path} cannot be read as an experiment: {error}") from None
+        return from_table(cls, {"name": path.stem, **tables}, str(path))
+
+    def made_quick(self) -> "Experiment":
+        """Return the experiment with fewer seeds and trials, and its smaller spec."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values |= {"seeds": self.quick.seeds, "trials": self.quick.trials}
+        values["schemes"] = self.quick.schemes or self.schemes
+        values["spec"] = merged(self.spec, self.quick.spec)
+        return Experiment(**values)
+
+    def runs(self, folder: str = "data", device: str = "auto") -> Iterator[PlannedRun]:
+        """Yield all runs, with the data in a folder and on a device; those of one seed stand together."""
+        own = {"data": {"folder": folder}, "training": {"device": device}}
+        for setting in self.settings:
+            for seed in self.seeds:
+                for scheme in self.schemes:
+                    chosen = {"seed": seed, "selection": {"scheme": scheme}}
+                    tables = merged(merged(merged(self.spec, setting.spec), chosen), own)
+                    where = f"{self.name}, {setting.name}"
+                    yield PlannedRun(setting.name, scheme, seed, Spec.from_tables(tables, where))
+
+
+def merged(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested tables with other values here and there.
+
+    >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}})
+    {'a': {'b': 1, 'c': 3}}
+    """
+    result = dict(tables)
+    for key, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def known_experiments(folder: Path | None = None) -> dict[str, Experiment]:
+    """Return all experiments by name: those of a folder, or those that come with Coterie."""
+    files = sorted((experiments_folder() if folder is None else folder).glob("*.toml"))
+    return {path.stem: Experiment.read(path) for path in files}
+
+
+def experiments_folder() -> Path:
+    """Return where the experiments are: inside an installed package, or beside the sources."""
+    inside = Path(__file__).parent / "experiments"
+    return inside if inside.is_dir() else Path(__file__).parents[3] / "experiments"

@@ -1,0 +1,183 @@
+"""`simulate`: what selection schemes give away and what they cost, over rounds and trials."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.audit import Audit
+from coterie.errors import UsageError
+from coterie.selection import AvailabilityModel, IndependentDropout, Replay, draw_dropout
+from coterie.simulation.processes import run_trials
+from coterie.simulation.schemes import default_names, plan_selector, schemes_named, with_unsealed
+from coterie.simulation.setting import Simulation, room_for_newcomers
+from coterie.simulation.summary import Summary, record
+from coterie.simulation.trial import MEASURES, MOST_USERS_FOR_ISOLATION, trial_log
+from coterie.values import AvailabilityLog, BatchPlan, FloatArray
+from coterie.values.checks import check_count
+from coterie.values.words import counted
+
+
+@dataclass(eq=False)
+class SimulationResult:
+    """The measures of every scheme over the trials so far; in a notebook it shows itself as a table.
+
+    It grows while a simulation goes on, trial by trial; `simulate` returns it complete.
+    """
+
+    simulation: Simulation
+    availability: str
+    trials_wanted: int
+    summaries: tuple[Summary, ...]
+    weak: list[dict[str, Any]] = field(default_factory=list)
+    """What is proven of each scheme's weak level after the first trial, once all trials are done."""
+
+    @property
+    def trials(self) -> int:
+        """How many trials are done."""
+        return self.summaries[0].trials
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """The names of the schemes."""
+        return tuple(scheme.name for scheme in self.simulation.schemes)
+
+    def curve(self, scheme: str, measure: str) -> FloatArray:
+        """Return a measure's mean over the trials, after every round."""
+        for what, name, known in (("scheme", scheme, self.schemes), ("measure", measure, MEASURES)):
+            if name not in known:
+                raise UsageError(f"there is no {what} {name!r}; known are {', '.join(known)}")
+        return self.summaries[self.schemes.index(scheme)].mean(measure)
+
+    def columns(self) -> dict[str, Any]:
+        """Return the values after the last round as columns: an array for each measure, a row for each scheme."""
+        columns: dict[str, Any] = {"scheme": np.array(self.schemes)}
+        columns["strong_low"] = np.array([int(each.lowest_strong[-1]) for each in self.summaries])
+        for name in MEASURES:
+            columns[name] = np.array([each.mean(name)[-1] for each in self.summaries])
+        return columns
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data, as it stands in record.json."""
+        plain = record(self.simulation, list(self.summaries))
+        for scheme, weak in zip(plain["schemes"], self.weak, strict=False):
+            scheme["weak"] = weak
+        return {**plain, "availability": self.availability, "trials_wanted": self.trials_wanted}
+
+    def __repr__(self) -> str:
+        rounds, trials = counted(self.simulation.rounds, "round"), counted(self.trials, "trial")
+        return f"SimulationResult({', '.join(self.schemes)}: {rounds}, {trials})"
+
+    def _repr_html_(self) -> str:
+        columns = self.columns()
+        measures = ("strong_low", "isolated_share", "fairness_gap", "cardinality", "skipped")
+        head = "".join(f"<th>{name}" for name in ("scheme", "T (worst trial)", "isolated", "F", "C", "skipped"))
+        rows = "".join(
+            f"<tr><td>{escape(name)}{''.join(f'<td>{columns[measure][index]:.4g}' for measure in measures)}</tr>"
+            for index, name in enumerate(self.schemes)
+        )
+        return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def simulate(
+    *,
+    per_round: int,
+    users: int | None = None,
+    schemes: Sequence[str] | None = None,
+    plan: BatchPlan | str | os.PathLike[str] | None = None,
+    rounds: int = 200,
+    trials: int = 100,
+    dropout: float | Sequence[float] | None = None,
+    availability: AvailabilityLog | AvailabilityModel | str | os.PathLike[str] | None = None,
+    lost: float = 0.0,
+    leaving: float = 0.0,
+    joining: float = 0.0,
+    seed: int = 0,
+    processes: int = 1,
+    progress: Callable[[SimulationResult], None] = lambda _result: None,
+) -> SimulationResult:
+    """Simulate selection schemes, and measure what they give away and what they cost.
+
+    Schemes are named as `coterie simulate --help` lists them; a `plan` (or its file) is one more. Users are away
+    with the probability `dropout` (one for all, or several from which each user's is drawn with `seed`), as a
+    record of `availability` says (a log, or its file), or as a model of `coterie.selection` does. A chosen user is
+    `lost` mid-round with that probability; users leave for good and join at a rate per round. `progress` is given
+    the growing result after every trial.
+
+    >>> result = simulate(users=12, per_round=6, schemes=["random", "T3"], dropout=0.1, rounds=30, trials=2)
+    >>> result
+    SimulationResult(random, T3: 30 rounds, 2 trials)
+    >>> result.columns()["strong_low"].tolist()
+    [1, 3]
+    >>> result.curve("T3", "cardinality").shape
+    (30,)
+    """
+    check_count(rounds, "the number of rounds")
+    room = room_for_newcomers(joining, rounds)
+    model, present, shares, described = _availability(users, dropout, availability, room, seed)
+    names = default_names(present, per_round) if schemes is None else list(schemes)
+    selectors = schemes_named(names, present, per_round, shares)
+    if plan is not None:
+        agreed = plan if isinstance(plan, BatchPlan) else _read_plan(plan)
+        selectors["plan"] = plan_selector(agreed, present, per_round)
+    compared = with_unsealed(selectors, lost)
+    simulation = Simulation(present, per_round, rounds, compared, model, seed, lost, leaving, joining)
+    result = SimulationResult(simulation, described, trials, tuple(Summary(rounds) for _ in compared))
+    for finished in run_trials(simulation, trials, processes):
+        for summary, trial in zip(result.summaries, finished, strict=True):
+            summary.add(trial)
+        progress(result)
+    if model.users <= MOST_USERS_FOR_ISOLATION:
+        result.weak = [_weak_level(simulation, index) for index in range(len(compared))]
+    return result
+
+
+def _availability(
+    users: int | None,
+    dropout: float | Sequence[float] | None,
+    availability: AvailabilityLog | AvailabilityModel | str | os.PathLike[str] | None,
+    newcomers: int,
+    seed: int,
+) -> tuple[AvailabilityModel, int, FloatArray | None, str]:
+    """Return who is available when, the number of users, their shares of absence, and a description."""
+    if (dropout is None) == (availability is None):
+        raise UsageError("say how often users are away, in one way: by dropout, or by availability")
+    if dropout is not None:
+        if users is None:
+            raise UsageError("say how many users there are")
+        choices = [float(dropout)] if isinstance(dropout, int | float) else list(dropout)
+        drawn = draw_dropout(choices, users + newcomers, np.random.default_rng(seed))
+        described = f"dropout {','.join(f'{choice:g}' for choice in choices)}, independent"
+        return IndependentDropout(drawn), users, drawn[:users], described
+    if isinstance(availability, str | os.PathLike):
+        described = f"availability as in {Path(availability)}"
+        log = _read_availability(availability, users)
+        return Replay(log), log.users, log.dropout, described
+    if isinstance(availability, AvailabilityLog):
+        return Replay(availability), availability.users, availability.dropout, "availability as in a record"
+    assert availability is not None  # noqa: S101 - one of the two is given
+    present = availability.users if users is None else users
+    shares = getattr(availability, "dropout", None)
+    return availability, present, None if shares is None else shares[:present], type(availability).__name__
+
+
+def _weak_level(simulation: Simulation, scheme: int) -> dict[str, Any]:
+    """Return a bracket of the weak level of the first trial; an audit narrows it further."""
+    weak = Audit.of(trial_log(simulation, scheme), np.random.default_rng(0)).sketch()
+    return {"low": weak.low, "high": weak.high, "exact": weak.exact}
+
+
+def _read_availability(path: str | os.PathLike[str], users: int | None) -> AvailabilityLog:
+    from coterie.logs import read_availability
+
+    return read_availability(path, users)
+
+
+def _read_plan(path: str | os.PathLike[str]) -> BatchPlan:
+    from coterie.storage.plans import read_plan
+
+    return read_plan(path)

@@ -1,0 +1,108 @@
+"""Runs that are killed at chosen calls of the operating system: each is resumed, and must end at the same model.
+
+Called under the preloaded kill_at.c with a spec's file, a folder, and how many calls to choose (0: every one).
+Prints a JSON line with the number of calls and where the uninterrupted run ends, then one for each kill.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from coterie.experiment.run import Run
+from coterie.experiment.spec import Spec
+from coterie.ledger import Ledger
+from coterie.ledger.verify import verify
+
+SECOND_READER = Path(__file__).parents[3] / "docs" / "verify_ledger.py"
+SHIM = ctypes.CDLL(None)
+
+
+def finish(spec, folder):
+    """Begin a run, or take it up, and go to its end."""
+    with Run.resume(folder) if begun(folder) else Run.start(spec, folder) as run:
+        for _ in run.steps():
+            pass
+
+
+def begun(folder):
+    """Whether a run can be resumed: its ledger is bound to its files."""
+    if not (folder / "ledger.sqlite").exists():
+        return False
+    with Ledger.open(folder, read_only=True) as ledger:
+        return bool(ledger.files)
+
+
+def in_a_child(work):
+    """Do work in a process of its own; return how it ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - a child must not go on as its parent
+            sys.stderr.write(f"{error!r}\n")
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def model(folder):
+    """A digest of the newest model."""
+    found = hashlib.sha256()
+    with np.load(max((folder / "checkpoints").glob("*.npz"))) as file:
+        for name in sorted(name for name in file.files if not name.startswith("/")):
+            found.update(name.encode() + np.ascontiguousarray(file[name]).tobytes())
+    return found.hexdigest()
+
+
+def killed_at(call, spec, folder):
+    """Kill a run at a call, and take it up; return what was found."""
+
+    def dying():
+        SHIM.kill_at(call)
+        finish(spec, folder)
+
+    died = in_a_child(dying)
+    sound = not (folder / "ledger.sqlite").exists() or verify(folder).sound
+    if not begun(folder):
+        folder = folder.with_name(f"{folder.name}-again")
+    ended = in_a_child(lambda: finish(spec, folder))
+    second = subprocess.run(
+        [sys.executable, SECOND_READER, folder / "ledger.sqlite"],
+        check=False,
+        capture_output=True,
+        env={**os.environ, "LD_PRELOAD": ""},
+    )
+    rows = len((folder / "record.jsonl").read_text().splitlines()) - 1
+    return {
+        "call": call, "killed": died == -signal.SIGKILL, "sound": sound, "ended": ended, "rows": rows,
+        "second": second.returncode, "model": model(folder),
+    }  # fmt: skip
+
+
+def main(file, base, wanted):
+    """Count the calls of a whole run, then die at some of them."""
+    spec = Spec.read(file)
+
+    def whole():
+        SHIM.kill_at(0)
+        finish(spec, base / "whole")
+        (base / "calls").write_text(str(SHIM.calls()))
+
+    if in_a_child(whole) != 0:
+        raise SystemExit(1)
+    count = int((base / "calls").read_text())
+    sys.stdout.write(json.dumps({"calls": count, "model": model(base / "whole")}) + "\n")
+    chosen = range(1, count + 1) if wanted == 0 else np.linspace(1, count, wanted).astype(int).tolist()
+    for call in chosen:
+        sys.stdout.write(json.dumps(killed_at(int(call), spec, base / f"run-{call}")) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

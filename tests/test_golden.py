@@ -1,0 +1,85 @@
+"""Files that earlier versions wrote are read as they were meant, or refused by their version, never guessed at."""
+
+import hashlib
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coterie import UsageError
+from coterie.device import DeviceFile
+from coterie.experiment.folder import RunFolder
+from coterie.experiment.record import read_record
+from coterie.ledger import Ledger
+from coterie.ledger.verify import verify
+from support.ledgers import LEARNED, NAMES, PLAN
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def golden(tmp_path):
+    """Copies of the golden files, which a test may open for writing."""
+    folder = shutil.copytree(GOLDEN, tmp_path / "golden")
+    (folder / "device.sqlite").chmod(0o600)
+    return folder
+
+
+def test_a_ledger_of_version_2(golden):
+    """Users, plan, rounds, late sums, retired and overridden batches are what was written."""
+    assert verify(golden / "ledger.sqlite").sound
+    with Ledger.open(golden / "ledger.sqlite") as ledger:
+        snapshot = ledger.snapshot()
+    assert snapshot.names == tuple(NAMES)
+    assert [snapshot.plan.batch(batch).tolist() for batch in range(4)] == [
+        PLAN.batch(batch).tolist() for batch in range(4)
+    ]
+    learned = {round_: [users.tolist() for users in sets] for round_, sets in snapshot.log.by_round() if sets}
+    expected = {round_: [list(users) for users in sets] for round_, sets in LEARNED.items()}
+    expected[0] += [[3, 4, 5], [7]]
+    assert learned == expected
+    assert snapshot.files == {"spec": "ab" * 32}
+    assert [each.users.tolist() for each in snapshot.retired] == [[3, 4, 5]]
+    assert [each.users.tolist() for each in snapshot.overrides] == [[0, 1, 2]]
+
+
+def test_a_device_of_version_1(golden):
+    """Identity and record come back."""
+    with DeviceFile.open(golden / "device.sqlite") as device, device.transaction("keyboard") as slot:
+        assert (device.identity, slot.content) == (bytes(range(32)), b"the record of a scope")
+
+
+def test_a_record_of_format_2(golden):
+    """The head and the row come back."""
+    record = read_record(golden / "record.jsonl")
+    assert (record.head["users"], [row.step for row in record.rows], record.rows[0].accuracy) == (9, [1], 0.5)
+
+
+def test_a_checkpoint_and_a_pending_result(golden):
+    """Arrays and row come back, under the digest of the file."""
+    folder = RunFolder(golden)
+    path = folder.checkpoint_file(1)
+    found = folder.checkpoint(1, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert found.parameters["layer.weight"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found.parameters["layer.weight"].dtype == np.float32
+    assert found.row == read_record(golden / "record.jsonl").rows[0]
+    pending = folder.pending(3, hashlib.sha256((golden / "pending.npz").read_bytes()).hexdigest())
+    assert (pending.round, pending.mean.tolist(), pending.training_loss) == (3, [0.5, -0.25], 1.25)
+
+
+def test_another_version_is_refused_by_its_number(golden):
+    """A ledger, a device and a record that say another version are not read, and the message has the number."""
+    for name in ("ledger", "device"):
+        connection = sqlite3.connect(golden / f"{name}.sqlite")
+        connection.execute("PRAGMA user_version = 9")
+        connection.close()
+    record = golden / "record.jsonl"
+    record.write_text(record.read_text().replace('"format": 2', '"format": 9'))
+    with pytest.raises(UsageError, match="has the version 9"):
+        Ledger.open(golden / "ledger.sqlite")
+    with pytest.raises(UsageError, match="has the version 9"):
+        DeviceFile.open(golden / "device.sqlite")
+    with pytest.raises(UsageError, match="is not a run's record of format 2"):
+        read_record(record)
