@@ -89,6 +89,17 @@ def test_a_log_makes_co_availability_plans_and_files(online, tmp_path):
     assert "<svg" in svg.read_text()
 
 
+def test_a_record_of_another_form_is_read_and_explained(tmp_path):
+    """Columns can be named; how the record was understood is said on standard error."""
+    rows = [f"{hour}\tp{user}\t{user % 3}" for hour in range(8) for user in range(6) if (hour + user) % 4]
+    (tmp_path / "online.tsv").write_text("hour\tphone\tkind\n" + "\n".join(rows) + "\n")
+    described = ["plan", "--per-round", 4, "--availability", tmp_path / "online.tsv", "--json"]
+    run = coterie(*described, "--round-column", "hour", "--user-column", "phone")
+    assert json.loads(run.stdout)["users"] == 6
+    assert "CSV with tabs, a row for each user and round: rounds from the column 'hour'" in run.stderr
+    assert "--round-column" in coterie(*described).stderr
+
+
 def test_one_level_churn_and_mixing():
     """--privacy looks at one level only; --churn and --mixing add what they promise."""
     run = coterie(
@@ -167,6 +178,7 @@ BASE = ["plan", "--users", 120, "--per-round", 12, "--dropout", "0.3"]
         (["plan", "--users", "many", "--per-round", 12, "--dropout", "0.3"], "many"),
         ([*BASE, "--availability", "log.csv"], "in one way"),
         ([*BASE, "--churn", 2], "churn"),
+        ([*BASE, "--user-column", "phone"], "say how a log is read; add --availability"),
         (["plan", "--users", 20, "--per-round", 4, "--dropout", "0.1,0.3", "--mixing", -1], "mixing is -1"),
         ([*BASE, "--mixing", 0.2], "it changes nothing; leave it out"),
         (["plan", "--users", 10**9, "--per-round", 1000, "--dropout", "0.1"], "plan for a part of them"),

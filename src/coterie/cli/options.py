@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from coterie.values import AvailabilityLog
+
 
 PerRound = Annotated[int | None, typer.Option(help="K, the most users that take part in one round (required).")]
 Users = Annotated[int | None, typer.Option(help="N, the number of users; an availability log names them itself.")]
@@ -23,6 +25,9 @@ Dropout = Annotated[
         "user's is drawn."
     ),
 ]
+RoundColumn = Annotated[str | None, typer.Option(help="Of the log: the column of the round, by name or number.")]
+UserColumn = Annotated[str | None, typer.Option(help="Of the log: the column of the user, by name or number.")]
+Delimiter = Annotated[str | None, typer.Option(help="Of the log: what parts the fields of a CSV file.")]
 Seed = Annotated[int, typer.Option(help="Seed for everything that is drawn (0 unless given).", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
 
@@ -56,6 +61,28 @@ def check_one_source(users: int | None, dropout: str | None, availability: Path 
         check_parameters(users, 1)
     if users is None and availability is None:
         raise UsageError("say how many users there are: --users 120")
+
+
+def read_online(
+    path: Path | None, users: int | None, round_column: str | None, user_column: str | None, delimiter: str | None
+) -> AvailabilityLog | None:
+    """Read the record of --availability, if there is one, and say on standard error how it was understood."""
+    if path is None:
+        if round_column is not None or user_column is not None or delimiter is not None:
+            raise UsageError(
+                "--round-column, --user-column and --delimiter say how a log is read; add --availability"
+            )
+        return None
+    from coterie.logs import online_record, read_log
+
+    with waiting(f"Reading {path}"):
+        read = read_log(path, users=users, round_column=round_column, user_column=user_column, delimiter=delimiter)
+        online = online_record(read)
+    for line in () if read.understanding.exact else read.understanding.sentences():
+        typer.echo(f"{path}: {line}", err=True)
+    for warning in read.understanding.warnings:
+        typer.echo(f"coterie: warning: {warning}", err=True)
+    return online
 
 
 def check_seed(seed: int) -> None:

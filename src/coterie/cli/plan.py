@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli.options import Dropout, Json, PerRound, Seed, Users
+from coterie.cli.options import Delimiter, Dropout, Json, PerRound, RoundColumn, Seed, UserColumn, Users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +33,9 @@ def plan(
         Path | None,
         typer.Option(help="Instead: a log of who was online when: a row for each round and user online."),
     ] = None,
+    round_column: RoundColumn = None,
+    user_column: UserColumn = None,
+    delimiter: Delimiter = None,
     seed: Seed = 0,
     churn: Annotated[
         float | None, typer.Option(help="Share of users who leave for good within a year; shows its cost.")
@@ -63,7 +67,7 @@ def plan(
       coterie plan --users 10000 --per-round 200 --privacy 8 --dropout 0.2 --churn 0.1 --json
     """
     from coterie import planning
-    from coterie.cli.options import check_distinct, check_one_source, check_seed, dropout_choices
+    from coterie.cli.options import check_distinct, check_one_source, check_seed, dropout_choices, read_online
     from coterie.errors import UsageError
     from coterie.storage.files import check_writable
     from coterie.storage.plans import write_plan
@@ -79,18 +83,21 @@ def plan(
         check_figure_path(plot)
     check_seed(seed)
     check_one_source(users, dropout, availability)
+    online = read_online(availability, users, round_column, user_column, delimiter)
     with _progress() as progress:
         trade_off = planning.plan(
             per_round=per_round,
-            users=users,
+            users=users if online is None else None,
             dropout=None if dropout is None else dropout_choices(dropout),
-            availability=availability,
+            availability=online,
             privacy=privacy,
             churn=churn,
             mixing=mixing,
             seed=seed,
             progress=progress,
         )
+    if availability is not None:
+        trade_off = replace(trade_off, availability=f"availability as in {availability}")
     files = []
     if out is not None and trade_off.recommended is not None:
         write_plan(trade_off.plan, out)

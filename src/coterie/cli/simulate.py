@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.cli.options import (
+    Delimiter,
     Dropout,
     Json,
     PerRound,
+    RoundColumn,
     Seed,
+    UserColumn,
     Users,
     check_one_source,
     check_seed,
     dropout_choices,
+    read_online,
 )
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
     from coterie.selection import AvailabilityModel
+    from coterie.values import AvailabilityLog
 
 
 def simulate(
@@ -50,8 +55,11 @@ def simulate(
     ] = False,
     availability: Annotated[
         Path | None,
-        typer.Option(help="Instead: replay a log of who was online when, CSV or Parquet with columns round,user."),
+        typer.Option(help="Instead: replay a log of who was online when, a row for each round and user online."),
     ] = None,
+    round_column: RoundColumn = None,
+    user_column: UserColumn = None,
+    delimiter: Delimiter = None,
     pattern: Annotated[
         str,
         typer.Option(
@@ -129,20 +137,23 @@ def simulate(
                ("groups", groups), ("outage", outage))  # fmt: skip
     given = {name: value for name, value in details if value is not None}
     _check_effect(pattern, given, dropout, availability, redraw=redraw, joining=joining)
-    model: Path | AvailabilityModel | None = availability
+    online = read_online(availability, users, round_column, user_column, delimiter)
+    model: AvailabilityLog | AvailabilityModel | None = online
     choices = None if dropout is None else dropout_choices(dropout)
     if choices is not None and (redraw or pattern != "independent"):
         everyone = int(users or 0) + coterie.simulation.room_for_newcomers(joining, rounds)
         model = _model(pattern, choices, everyone, seed, given, redraw=redraw)
         choices = None
     created = out is not None and _new_folder(out)
-    about = "" if availability is not None else f"dropout {dropout}, {'drawn anew' if redraw else pattern}"
+    about = f"dropout {dropout}, {'drawn anew' if redraw else pattern}"
+    if availability is not None:
+        about = f"availability as in {availability}"
     view = SimulationView(trials, out, about, quiet=json_)
     try:
         with view.live():
             result = coterie.simulation.simulate(
                 per_round=per_round,
-                users=users,
+                users=users if online is None else None,
                 schemes=None if schemes is None else [name.strip() for name in schemes.split(",")],
                 plan=None if plan is None else read_plan(plan),
                 rounds=rounds,

@@ -60,7 +60,7 @@ class SimulationView:
 def full_record(result: SimulationResult, about: str) -> dict[str, Any]:
     """Return the record of a result, with the versions that made it; `about` describes who was away when."""
     versions = {"coterie": __version__, "numpy": np.__version__}
-    return {**result.record(), **({"availability": about} if about else {}), "versions": versions}
+    return {**result.record(), "availability": about, "versions": versions}
 
 
 def _save_record(record: dict[str, Any], out: Path) -> None:

@@ -25,7 +25,7 @@ from coterie.logs.wide import read_transposed, read_wide
 from coterie.storage.files import atomic_write
 from coterie.values import AvailabilityLog, ParticipationLog
 
-__all__ = ["LogFile", "Understanding", "read_availability", "read_log", "write_log"]
+__all__ = ["LogFile", "Understanding", "online_record", "read_availability", "read_log", "write_log"]
 
 WRITTEN = (".csv", ".parquet", ".jsonl")
 
@@ -74,19 +74,32 @@ def read_log(
     return LogFile(log, replace(understanding, compression=source.compression), source.name, source.sha256)
 
 
-def read_availability(path: str | os.PathLike[str], users: int | None = None) -> AvailabilityLog:
+def read_availability(
+    path: str | os.PathLike[str],
+    users: int | None = None,
+    *,
+    round_column: str | None = None,
+    user_column: str | None = None,
+    delimiter: str | None = None,
+) -> AvailabilityLog:
     """Read who was online when, from a file of any form that `read_log` reads: a row per user online and round.
 
-    Users, names and `users` are as in `read_log`. The record goes from the first round in the file to the last.
+    Users, names and options are as in `read_log`. The record goes from the first round in the file to the last.
     A gap between them is refused unless the file is wide: a round that was not recorded looks like one with
     nobody online.
     """
-    read = read_log(path, users=users)
+    return online_record(
+        read_log(path, users=users, round_column=round_column, user_column=user_column, delimiter=delimiter)
+    )
+
+
+def online_record(read: LogFile) -> AvailabilityLog:
+    """Return a log that was read as a record of who was online when; see `read_availability`."""
     if read.understanding.set_column is not None:
         raise UsageError(
             f"{read.name} has the column {read.understanding.set_column!r}; a record of who was online has one "
-            "row for "
-            f"each user and round: remove it"
+            "row "
+            f"for each user and round: remove it"
         )
     return availability_log(read.name, read.log, gaps_allowed=read.understanding.form in {"wide", "transposed"})
 
