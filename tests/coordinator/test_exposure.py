@@ -4,15 +4,18 @@ from collections import Counter, defaultdict
 
 import flint
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.audit import strong_level
+from coterie.coordinator.secure import UnsealedAggregation
 from coterie.coordinator.simulated import Fate
 from coterie.ledger import Ledger, State
+from coterie.secagg import PROTOCOLS, UnsealedClient
 from coterie.values import BatchPlan
 from support.coordinator.aggregations import Scripted, everybody, outcome_of
-from support.coordinator.federation import Fates, Federation, in_six_batches
+from support.coordinator.federation import INNER, Fates, Federation, in_six_batches
 
 BATCHES = [[0, 1], [2, 3, 4], [5, 6, 7, 8], [9, 10, 11]]
 USERS = 12
@@ -162,3 +165,37 @@ def test_an_outage_of_everybody_retires_nobody(ledger):
         outcome = coordinator.run_round(federation.everyone, federation.aggregation(federation.reach(fates)))
         assert (outcome.state, len(outcome.lost)) == (State.ABANDONED, 6)
     assert not np.any(ledger.retired)
+
+
+class GarbledUpload:
+    """A transport that flips the last byte of one user's message in the phase of the vectors."""
+
+    def __init__(self, users, user, phase):
+        self._users, self._user, self._phase = users, user, phase
+
+    def exchange(self, outgoing, moment):
+        for user, data in self._users.exchange(outgoing, moment):
+            raw = bytes(data)
+            spoilt = user == self._user and moment.phase == self._phase
+            yield user, raw[:-1] + bytes([raw[-1] ^ 0xFF]) if spoilt else raw
+
+
+@pytest.mark.parametrize("inner", [inner for inner in INNER if inner != "open"])
+@pytest.mark.parametrize("garbled", [True, False])
+def test_without_a_seal_whatever_does_not_end_as_agreed_leaves_level_1(ledger, inner, garbled):
+    """One wrong vector, or too few who agree: any sum of the uploaders may be known, so each counts as alone."""
+    federation = in_six_batches(ledger, inner, found=False)
+    for name, client in federation.clients.items():
+        member = client.membership
+        federation.clients[name] = UnsealedClient(
+            name, member.identity, member.configuration, member.verify_member
+        )
+    upload = PROTOCOLS[inner].upload_phase
+    late = {(f"user-{user}", 0, upload + 1, "from"): Fate.LOST for user in range(11)}
+    users = federation.reach(Fates({} if garbled else late))
+    transport = GarbledUpload(users, "user-7", upload) if garbled else users
+    aggregation = UnsealedAggregation(ledger, transport, federation.terms(min_included=2), federation.rules())
+    outcome = federation.coordinator(per_round=12).run_round(federation.everyone, aggregation)
+    assert outcome.state is State.ABANDONED
+    assert outcome.alone.tolist() == list(range(12))
+    assert (strong_level(ledger.log()), ledger.snapshot().unknown_rounds) == (1, (0,))
