@@ -50,7 +50,7 @@ TESTS = (
     "secagg/crypto",
     "ledger/test_sqlite.py",
 )
-"""Tests that the lowest versions must pass as well; the others need the tools of development."""
+"""Tests that the lowest versions must pass as well; others need further tools of development."""
 
 
 def main() -> None:
@@ -85,13 +85,11 @@ def check(wheel: Path, extras: str, *, lowest: bool) -> None:
         run(*install, f"{wheel}{extras}")
         for command in (*COMMANDS, *(COMMANDS_ALL if extras else ())):
             run(python, "-m", "coterie", *command, folder=folder)
-        if lowest:
-            # Without pyarrow the tests of Parquet cannot be imported.
-            tests = [name for name in TESTS if extras or name != "logs"]
+        if lowest and extras:
             run(*install, "pytest", "hypothesis", "playwright")
             # Old packages warn of new ones that they meet; such warnings are not ours.
             quiet = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings="]
-            run(python, "-m", "pytest", *quiet, *(str(ROOT / "tests" / name) for name in tests))
+            run(python, "-m", "pytest", *quiet, *(str(ROOT / "tests" / name) for name in TESTS))
 
 
 def floors(extras: str) -> list[str]:
