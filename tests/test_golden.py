@@ -45,7 +45,7 @@ def test_a_ledger_of_version_2(golden):
     assert [each.users.tolist() for each in snapshot.overrides] == [[0, 1, 2]]
 
 
-def test_a_device_of_version_1(golden):
+def test_a_device_of_version_2(golden):
     """Identity and record come back."""
     with DeviceFile.open(golden / "device.sqlite") as device, device.transaction("keyboard") as slot:
         assert (device.identity, slot.content) == (bytes(range(32)), b"the record of a scope")

@@ -317,8 +317,8 @@ def test_a_missing_an_empty_and_a_foreign_file_are_refused(tmp_path, content, me
     [
         (["PRAGMA application_id = 0"], "is not a device's file"),
         (
-            ["PRAGMA user_version = 2"],
-            "has the version 2; this Coterie reads version 1: use the one that wrote it",
+            ["PRAGMA user_version = 1"],
+            "has the version 1; this Coterie reads version 2: use the one that wrote it",
         ),
         (["PRAGMA journal_mode = WAL"], "is damaged: another program changed its journal mode"),
         (["DELETE FROM record WHERE scope = CAST('photos' AS BLOB)"], "are not those that were stored last"),
@@ -823,3 +823,42 @@ def test_a_journal_that_cannot_be_made_is_explained(path):
             slot.content = b"x"
         path.with_name("device-journal").rmdir()
         assert load(device, "photos") == RECORDS["photos"]
+
+
+class Counter8:
+    """A monotonic counter in memory, as a secure element would keep it."""
+
+    def __init__(self):
+        self.value = 0
+
+    def read(self):
+        return self.value
+
+    def advance(self, value):
+        self.value = max(self.value, value)
+
+
+def test_an_older_copy_is_refused_by_a_counter(tmp_path):
+    """A file that was put back is behind its counter: refused when it is opened, and if it is open already."""
+    path, counter = tmp_path / "device", Counter8()
+    with DeviceFile.create(path, b"id", counter) as device:
+        store(device, "photos", b"round 1")
+        old = path.read_bytes()
+        store(device, "photos", b"round 2")
+        assert counter.value == 2
+        path.write_bytes(old)
+        with pytest.raises(UsageError, match="is an older copy: it was stored 1 times, its counter says 2"):
+            store(device, "photos", b"round 2 again")
+    with pytest.raises(UsageError, match="is an older copy"):
+        DeviceFile.open(path, counter=counter)
+
+
+def test_a_device_that_died_before_its_counter_moved_goes_on(tmp_path):
+    """What was stored is one ahead of the counter then, and the counter follows before anything is done."""
+    path, counter = tmp_path / "device", Counter8()
+    with DeviceFile.create(path, b"id", counter) as device:
+        store(device, "photos", b"round 1")
+    with DeviceFile.open(path) as device:  # as if the process had died between the commit and the counter
+        store(device, "photos", b"round 2")
+    with DeviceFile.open(path, counter=counter) as device:
+        assert (load(device, "photos"), counter.value) == (b"round 2", 2)

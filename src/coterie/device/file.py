@@ -12,18 +12,19 @@ from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from coterie.errors import UsageError
 from coterie.storage.files import sync_folder, writing
 from coterie.storage.sqlite import DURABLE, FileKind, connect, error_code
 
-_VERSION = 1
+_VERSION = 2
 
 _TABLES = (
-    # The checksum is over the identity and every record's scope and digest: a record that is deleted, doubled
-    # or put back to an older one does not fit it, however well it fits its own digest.
-    "CREATE TABLE device (identity BLOB NOT NULL, checksum BLOB NOT NULL)",
+    # The checksum is over the identity, the generation (how often anything was stored, in 8 bytes) and every
+    # record's scope and digest: a record that is deleted, doubled or put back to an older one does not fit it,
+    # however well it fits its own digest.
+    "CREATE TABLE device (identity BLOB NOT NULL, generation BLOB NOT NULL, checksum BLOB NOT NULL)",
     # No index, which could disagree with the table. The content is last, so that reading all digests does not
     # read the pages it overflows to.
     "CREATE TABLE record (scope BLOB NOT NULL, digest BLOB NOT NULL, content BLOB NOT NULL)",
@@ -63,6 +64,18 @@ _KIND = FileKind(
 )
 
 
+class MonotonicCounter(Protocol):
+    """A number kept outside the file where nobody can put it back: in a secure element, a TPM, or at a service."""
+
+    def read(self) -> int:
+        """Return the number; a new counter has 0."""
+        ...
+
+    def advance(self, value: int) -> None:
+        """Raise the number, durably, to at least this; two processes of one device may both do so."""
+        ...
+
+
 class Slot:
     """The record of one scope inside a transaction: read `content`, assign the bytes that are to follow it."""
 
@@ -81,10 +94,13 @@ class DeviceFile:
     committed record leaves nothing of the one before it in the file, or in a file beside it.
 
     What does not hold: blocks that the file system took back (the journal's) and flash memory may keep old chain
-    keys until they are written over, so encrypt the disk; and an older copy of the whole file is not noticed.
-    **Exclude it from backups, and never copy it**: a restored or cloned device can be made to seal one round
-    twice, which reveals the difference of two of its own vectors. Keep it on a local disk (locks on network file
-    systems are unreliable), and let nothing else in the process open it (on POSIX that drops SQLite's locks).
+    keys until they are written over, so encrypt the disk; and an older copy of the whole file is noticed only if a
+    `MonotonicCounter` is given, which the file must never be behind. Without one, **exclude it from backups, and
+    never copy it**: a restored or cloned device can be made to seal one round twice, which reveals the difference
+    of two of its own vectors (nothing, if it is the same update under the same terms: these give the same bytes).
+    With one, a clone is refused from its first transaction after the other's on. Keep it on a local disk (locks on
+    network file systems are unreliable), and let nothing else in the process open it (on POSIX that drops SQLite's
+    locks).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -97,14 +113,17 @@ class DeviceFile:
     (b'secret', b'round 1')
     """
 
-    def __init__(self, path: Path, identity: bytes, wait: float) -> None:
+    def __init__(self, path: Path, identity: bytes, wait: float, counter: MonotonicCounter | None) -> None:
         """Not for callers: `create` and `open` check what they give."""
         self._path = path
         self._identity: bytes | None = identity
         self._wait = wait
+        self._counter = counter
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], identity: bytes) -> Self:
+    def create(
+        cls, path: str | os.PathLike[str], identity: bytes, counter: MonotonicCounter | None = None
+    ) -> Self:
         """Make the file of a new device, durably; `path` is whole from its first instant, or not there.
 
         An existing file is refused. On POSIX nobody but its owner can open the new one, from its first byte on.
@@ -114,13 +133,15 @@ class DeviceFile:
         target = Path(os.path.realpath(path))
         _KIND.create(
             target,
-            lambda connection: _fill(connection, identity),
+            lambda connection: _fill(connection, identity, 0 if counter is None else counter.read()),
             ", and a device's memory is never replaced; open it, or choose another name",
         )
-        return cls.open(target)
+        return cls.open(target, counter=counter)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, wait: float = 5.0) -> Self:
+    def open(
+        cls, path: str | os.PathLike[str], *, wait: float = 5.0, counter: MonotonicCounter | None = None
+    ) -> Self:
         """Open a device's file after checking all of it.
 
         A file is refused that is missing, empty, not a device's, of another version, damaged, open to others,
@@ -132,9 +153,10 @@ class DeviceFile:
             if connection.execute("PRAGMA integrity_check(1)").fetchall() != [(b"ok",)]:
                 raise _damaged(target, "SQLite's integrity check fails")
             memory = _Memory(connection, target)
+            memory.check_generation(counter)
             for scope in memory.digests:
                 memory.read(scope)
-        return cls(target, memory.identity, wait)
+        return cls(target, memory.identity, wait, counter)
 
     @property
     def identity(self) -> bytes:
@@ -166,6 +188,7 @@ class DeviceFile:
                 memory = _Memory(connection, self._path)
                 if memory.identity != identity:
                     raise UsageError(f"{self._path} is another device's file now; open it again")
+                memory.check_generation(self._counter)
                 content = memory.read(name)
             slot = Slot(content)
             yield slot
@@ -180,6 +203,8 @@ class DeviceFile:
             with _explained(self._path):
                 memory.write(name, following)
                 connection.execute("COMMIT")
+            if self._counter is not None:
+                self._counter.advance(memory.generation)
 
     def close(self) -> None:
         """Forget the identity and begin no more transactions; one that is under way can still end."""
@@ -200,14 +225,28 @@ class _Memory:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
-        headers = connection.execute("SELECT identity, checksum FROM device").fetchall()
+        headers = connection.execute("SELECT identity, generation, checksum FROM device").fetchall()
         records = connection.execute("SELECT scope, digest FROM record").fetchall()
         if not all(isinstance(field, bytes) for row in (*headers, *records) for field in row):
             raise _damaged(path, "it holds a value of a wrong type")
-        if len(headers) != 1 or headers[0][1] != _checksum(headers[0][0], records):
+        if len(headers) != 1 or headers[0][2] != _checksum(headers[0][0], headers[0][1], records):
             raise _damaged(path, "its records are not those that were stored last")
         self.identity: bytes = headers[0][0]
+        self.generation = int.from_bytes(headers[0][1], "little")
         self.digests: dict[bytes, bytes] = dict(records)
+
+    def check_generation(self, counter: MonotonicCounter | None) -> None:
+        """Refuse a file that is behind its counter; one that is ahead was stored, and its process then died."""
+        if counter is None:
+            return
+        value = counter.read()
+        if self.generation < value:
+            raise UsageError(
+                f"{self._path} is an older copy: it was stored {self.generation} times, its counter says {value}; "
+                f"using it could seal a round twice: retire this device's batches, and create a new file"
+            )
+        if self.generation > value:
+            counter.advance(self.generation)
 
     def read(self, scope: bytes) -> bytes | None:
         if scope not in self.digests:
@@ -227,16 +266,23 @@ class _Memory:
         )
         self._change(statement, {"scope": scope, "digest": digest, "content": content})
         self.digests[scope] = digest
-        checksum = _checksum(self.identity, list(self.digests.items()))
-        self._change("UPDATE device SET checksum = :checksum", {"checksum": checksum})
+        self.generation += 1
+        generation = _generation(self.generation)
+        checksum = _checksum(self.identity, generation, list(self.digests.items()))
+        statement = "UPDATE device SET generation = :generation, checksum = :checksum"
+        self._change(statement, {"generation": generation, "checksum": checksum})
 
     def _change(self, statement: str, values: dict[str, bytes]) -> None:
         if self._connection.execute(statement, values).rowcount != 1:
             raise _damaged(self._path, "a row cannot be found again")
 
 
-def _checksum(identity: bytes, records: list[tuple[bytes, bytes]]) -> bytes:
-    return _sha256(b"device", identity, *(field for record in sorted(records) for field in record))
+def _generation(number: int) -> bytes:
+    return number.to_bytes(8, "little")
+
+
+def _checksum(identity: bytes, generation: bytes, records: list[tuple[bytes, bytes]]) -> bytes:
+    return _sha256(b"device", identity, generation, *(field for record in sorted(records) for field in record))
 
 
 def _sha256(*fields: bytes) -> bytes:
@@ -292,11 +338,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _fill(connection: sqlite3.Connection, identity: bytes) -> None:
+def _fill(connection: sqlite3.Connection, identity: bytes, generation: int) -> None:
     connection.execute(f"PRAGMA user_version = {_VERSION}")
     for table in _TABLES:
         connection.execute(table)
-    connection.execute("INSERT INTO device VALUES (?, ?)", (identity, _checksum(identity, [])))
+    number = _generation(generation)
+    connection.execute("INSERT INTO device VALUES (?, ?, ?)", (identity, number, _checksum(identity, number, [])))
 
 
 def _lock(connection: sqlite3.Connection, wait: float) -> None:
