@@ -283,6 +283,20 @@ def test_a_ledger_put_back_to_an_older_copy_is_noticed(data, new_folder):
         Run.resume(folder)
 
 
+def test_a_device_put_back_to_an_older_copy_is_noticed(data, new_folder):
+    """Its update is in a round that it does not remember: the run stops and names the user."""
+    folder = new_folder()
+    run = Run.start(tiny_spec(data, "open"), folder)
+    old = {path: path.read_bytes() for path in (folder / "devices").iterdir()}
+    row = next(run.steps())
+    assert row.included
+    run.close()
+    for path, content in old.items():
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match="its file was put back to an older copy, which could seal a round twice"):
+        Run.resume(folder)
+
+
 def test_one_process_at_a_time_runs_in_a_folder(data, new_folder):
     """A second one is told who is there, and disturbs nothing; reading goes on; death lets go of the folder."""
     folder = new_folder()

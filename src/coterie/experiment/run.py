@@ -116,7 +116,7 @@ class Run:
                     f"back, or start a new run"
                 )
             run = cls(folder, lock, parts, ledger)
-            run._check_devices()
+            run._check_devices(snapshot)
             run._catch_up(record, snapshot)
             stack.pop_all()
         return run
@@ -161,14 +161,27 @@ class Run:
         joined = layout.join({name: torch.from_numpy(each) for name, each in parameters.items()})
         self.parameters = joined.to(self.parts.trainer.device)
 
-    def _check_devices(self) -> None:
-        """Refuse to go on where devices are ahead of the ledger: it is an older copy of itself."""
-        last = -1 if self._federation is None else self._federation.last_sealed_round
-        if last >= self.ledger.next_round:
+    def _check_devices(self, snapshot: Snapshot) -> None:
+        """Refuse to go on where devices and ledger are of different times: one of them is an older copy."""
+        if self._federation is None or not self.spec.aggregation.sealed:
+            return
+        sealed = self._federation.sealed_rounds()
+        if sealed.max() >= snapshot.next_round:
             raise UsageError(
-                f"a device of {self.folder.path} has sealed round {last}, and the ledger knows only rounds below "
-                f"{self.ledger.next_round}: the ledger was put back to an older copy, and rounds would be counted "
-                f"wrongly; put the right ledger there"
+                f"a device of {self.folder.path} has sealed round {sealed.max()}, and the ledger knows only "
+                f"rounds below {snapshot.next_round}: the ledger was put back to an older copy, and rounds would "
+                f"be counted wrongly; put the right ledger there"
+            )
+        included = np.full(snapshot.users, -1, dtype=np.int64)
+        for round_ in snapshot.rounds:
+            included[self._included(round_)] = round_.number
+        behind = np.flatnonzero(sealed < included)
+        if len(behind):
+            user = int(behind[0])
+            raise UsageError(
+                f"the device of {snapshot.names[user]} has sealed nothing after round {sealed[user]}, and its "
+                f"update is in round {included[user]}: its file was put back to an older copy, which could seal a "
+                f"round twice; start a new run"
             )
 
     @property

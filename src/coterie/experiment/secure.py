@@ -28,6 +28,7 @@ from coterie.secagg import (
     UnsealedClient,
 )
 from coterie.storage.files import writing
+from coterie.values import IntArray
 
 SCOPE = "experiment"
 
@@ -72,14 +73,13 @@ class SimulatedFederation:
     def _is_real(self, user: str, identity: bytes) -> bool:
         return user in self._number and self._ledger.key_of(self._number[user]) == identity
 
-    @property
-    def last_sealed_round(self) -> int:
-        """The last round that any device has sealed; -1 if none has, or rounds are unsealed."""
-        last = -1
-        for client in self._clients.values():
+    def sealed_rounds(self) -> IntArray:
+        """Return the last round that each user's device has sealed; -1 if none, or if rounds are unsealed."""
+        last = np.full(len(self._number), -1, dtype=np.int64)
+        for name, client in self._clients.items():
             if isinstance(client, SealedClient):
                 with client.membership.record(SCOPE) as record:
-                    last = max(last, record.sealed_round)
+                    last[self._number[name]] = record.sealed_round
         return last
 
     def found(self) -> None:
