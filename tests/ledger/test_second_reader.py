@@ -14,7 +14,7 @@ from coterie.ledger import Ledger
 from support.ledgers import cohort_of, database, federation
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "verify_ledger.py"
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "ledger.json").read_text())
+VECTORS = json.loads((Path(__file__).parent / "vectors" / "records.json").read_text())
 READER = runpy.run_path(str(SCRIPT))
 
 

@@ -232,10 +232,11 @@ def test_a_complaint_that_is_not_the_holders_is_refused_by_the_server():
 
 
 @pytest.mark.parametrize("inner", ["secagg", "secagg+"])
-@pytest.mark.parametrize("victims", [{0}, {0, 3, 5, 8}, set(range(9))])
-def test_garbage_boxes_stop_nobody_but_their_sender(inner, victims):
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_garbage_boxes_stop_nobody_but_their_sender(inner, count):
     """One user's signed boxes are garbage, for one neighbour or all: it is named, the others have their sum."""
     midway = Midway(SHARE, inner=inner)
+    victims = midway.roster.graph.neighbours(midway.roster.position[LIAR])[:count]
     lying_share(midway, lambda at, box: garbage(at, box) if at in victims else box)
     midway.deliver()
     midway.advance()

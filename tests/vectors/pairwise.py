@@ -91,8 +91,6 @@ def tail_from(least, population, marked, drawn):
 def neighbourhood(users, colluders, losses):
     """Degree and threshold of SecAgg+, by the three conditions as they are written."""
     colluding, lost = users * colluders // 1000, users * losses // 1000
-    if users < 60:
-        return users - 1, threshold_of(users, colluders)
     for degree in range(2, users - 1, 2):
         least = next(
             t
@@ -111,7 +109,7 @@ def neighbourhood(users, colluders, losses):
 
 
 def graph_cases():
-    for users in (2, 12, 59, 60, 100, 150):
+    for users in (2, 5, 12, 59, 100, 150):
         for colluders, losses in ((200, 300), (100, 100)):
             place, stream = users // 3, words(sha256(CONTEXT + ROSTER), RING_32, 0, 2 * users)
             for inner in ("secagg", "secagg+"):

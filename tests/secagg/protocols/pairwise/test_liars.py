@@ -59,7 +59,7 @@ class Liar:
     def _complaints(self, message):
         roster, boxes = self._server._roster, self._server._boxes  # noqa: SLF001 - what it was sent
         place, complaints = roster.position[self.client.user], {one.user: one for one in message.complaints}
-        for sender in boxes.senders - {place}:
+        for sender in boxes.senders.intersection(roster.graph.neighbours(place)):
             if self._lies():
                 digest = leaf(boxes._box(sender, place))  # noqa: SLF001
                 signature = self.client._identity.sign(  # noqa: SLF001

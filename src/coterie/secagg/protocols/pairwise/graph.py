@@ -17,9 +17,6 @@ SECRECY_BITS = 41
 """A secret in colluders' hands, or honest users who fall apart: each has a probability of at most 2^-41."""
 RECOVERY_BITS = 20
 """A secret with too few holders left has a probability of at most 2^-20."""
-LARGEST_COMPLETE = 59
-"""Up to so many users SecAgg+ has a complete graph too: half of the masks are little to win, and ⌊γn⌋ of so few
-users little to rely on."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +49,13 @@ def sparse_neighbourhood(users: int, parameters: Parameters) -> Neighbourhood:
     Whole numbers only: every device must find the same.
 
     >>> [sparse_neighbourhood(users, Parameters()) for users in (12, 100)]
-    [Neighbourhood(degree=11, threshold=8), Neighbourhood(degree=48, threshold=21)]
+    [Neighbourhood(degree=6, threshold=3), Neighbourhood(degree=48, threshold=21)]
     """
-    if users > LARGEST_COMPLETE:
-        colluding, lost = parameters.colluding(users), parameters.lost(users)
-        for degree in range(2, users - 1, 2):
-            threshold = _safe_threshold(users, colluding, degree)
-            if _recovers(users, lost, degree, threshold) and _connected(users, colluding + lost, degree):
-                return Neighbourhood(degree, threshold)
+    colluding, lost = parameters.colluding(users), parameters.lost(users)
+    for degree in range(2, users - 1, 2):
+        threshold = _safe_threshold(users, colluding, degree)
+        if _recovers(users, lost, degree, threshold) and _connected(users, colluding + lost, degree):
+            return Neighbourhood(degree, threshold)
     return complete_neighbourhood(users, parameters)
 
 
