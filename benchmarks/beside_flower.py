@@ -11,8 +11,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from measure import extra_megabytes
 from rounds import PRIVACY, Party, Sealed, Unsealed, timed_round
 
-from coterie.secagg import Quantiser, Seed, Task
+from coterie.secagg import Parameters, Quantiser, Seed, Task
 from coterie.secagg.crypto.masking import quantise_into
+from coterie.secagg.protocols.pairwise.graph import sparse_neighbourhood
 
 PARAMETERS, PIECE, REPEATS = 1_663_370, 1 << 16, 5
 CLIENT_BARS = {"unsealed secagg": 12, "unsealed secagg+": 12, "sealed secagg+": 12, "sealed open": 25}
@@ -39,10 +40,13 @@ def quantising(vector: Any, quantiser: Quantiser) -> float:  # noqa: ANN401 - an
 
 
 def masks_of(kind: str, users: int) -> int:
-    """Return how many masks a client adds: with its batch, with users of other batches, and one of its own."""
+    """Return how many masks a client adds: with its batch, with neighbours outside it, and one of its own."""
     if kind == "sealed open":
         return PRIVACY - 1
-    return users if kind.startswith("unsealed") else (PRIVACY - 1) + (users - PRIVACY) + 1
+    every = users - 1 if kind.endswith("secagg") else sparse_neighbourhood(users, Parameters()).degree
+    if kind.startswith("unsealed"):
+        return every + 1
+    return (PRIVACY - 1) + round(every * (users - PRIVACY) / (users - 1)) + 1
 
 
 def own_parties(users: int, drops: int) -> dict[str, Party]:
