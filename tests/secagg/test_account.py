@@ -1,4 +1,4 @@
-"""The account never flatters: what a round says it exposed is never less than what all received bytes would open."""
+"""The account never flatters: what a round says it exposed is no less than what all received bytes would open."""
 # ruff: noqa: SLF001 - the truth is known inside the machines: who is whose neighbour, who holds which share
 
 from collections import Counter
@@ -160,7 +160,7 @@ FATES = st.sampled_from(["lost on the way there", "lost on the way back", "late"
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
 def test_no_account_is_above_the_truth(inner, sealed, data):
-    """Over rounds with losses, late messages and lies at any moment, the reported level is at most the true one."""
+    """With losses, late messages and lies at any moment, the level reported is at most the true one."""
     federation = Federation(inner, sealed=sealed)
     phases = PROTOCOLS[inner].phases
     keys = st.tuples(st.sampled_from(federation.names), st.integers(0, phases - 1))
