@@ -355,17 +355,17 @@ def test_a_vector_of_another_round_or_model_is_refused(batches, charter, server,
     [
         ({"dimension": 101}, "dimension to 101; this device takes 1 to 100"),
         ({"dimension": 2**63 - 1}, "dimension to 9223372036854775807"),
-        ({"min_included": 61}, "included users to 61; this device takes 1 to 60"),
+        ({"min_included": 201}, "included users to 201; this device takes 1 to 200"),
         ({"min_included": 2**63 - 1}, "included users to 9223372036854775807"),
         ({"step": 1}, "step 1 in round 0"),
     ],
 )
 def test_terms_out_of_bounds_are_refused(changes, reason):
-    """Dimension, step and least number of included users lie within the device's bounds and the charter's."""
-    enrolling = Enrolling(largest_dimension=100)
+    """Dimension, step and least number of included users lie within the device's own bounds."""
+    enrolling = Enrolling(largest_dimension=100, largest_roster=200)
     charter = enrolling.found(enrolling.charter())
     refused(enrolling.client, call(charter, changes=changes), reason)
-    fitting = {"dimension": 100, "min_included": 60}
+    fitting = {"dimension": 100, "min_included": 200}
     assert isinstance(enrolling.client.receive(call(charter, changes=fitting)), Task)
 
 

@@ -104,7 +104,7 @@ class SealedClient:
                 f"{record.sealed_step}, its last, to {task.round}"
             )
         least = protocol.least_included([len(charter.members)], charter.privacy)
-        check_terms(task.terms, least, charter.quantiser.cohort, configuration)
+        check_terms(task.terms, least, configuration)
         return charter, protocol
 
     def seal(self, task: Task, update: Arrays, *, weight: int = 1, threads: int = 1) -> memoryview:

@@ -83,7 +83,7 @@ class UnsealedClient:
         if message.round < self._next.get(message.scope, 0):
             raise PeerError(f"the server asked for round {message.round}; this client is past it")
         terms = called_terms(message)
-        check_terms(terms, protocol.least_included([1], 1), quantiser.cohort, configuration)
+        check_terms(terms, protocol.least_included([1], 1), configuration)
         task = Task(message.scope, b"", message.round, terms, message.recipe)
         setting = RoundSetting(
             "unsealed", message.inner, message.scope, message.round, terms, quantiser, parameters

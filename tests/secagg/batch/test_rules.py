@@ -442,31 +442,31 @@ def test_a_successor_may_have_other_parameters_or_another_protocol():
 
 
 def test_terms_out_of_bounds_are_refused():
-    """The dimension is within the owner's bound, and the least number of included within batch and cohort."""
-    device = configuration(largest_dimension=50)
-    check_terms(terms(dimension=50, min_included=5), 5, 60, device)
+    """The dimension is within the owner's bound, and the least number of included within batch and roster."""
+    device = configuration(largest_dimension=50, largest_roster=60)
+    check_terms(terms(dimension=50, min_included=5), 5, device)
     for changes, rule in (
         ({"dimension": 51}, "set the dimension to 51; this device takes 1 to 50"),
         ({"min_included": 4}, "least number of included users to 4; this device takes 5 to 60"),
         ({"min_included": 61}, "least number of included users to 61"),
     ):
         with pytest.raises(PeerError, match=rule):
-            check_terms(terms(**{"min_included": 5, **changes}), 5, 60, device)
+            check_terms(terms(**{"min_included": 5, **changes}), 5, device)
 
 
 def test_a_configuration_comes_with_a_round_only_if_the_owner_permits_it():
     """Otherwise the charter's recipe is the only one; and it never sets what a recipe may not."""
     sent = terms(configuration=write_recipe({"learning_rate": 0.1}))
     with pytest.raises(PeerError, match="sent a training configuration with the round"):
-        check_terms(sent, 1, 60, configuration())
+        check_terms(sent, 1, configuration())
     permits = configuration(configuration_in_terms=True)
-    check_terms(sent, 1, 60, permits)
+    check_terms(sent, 1, permits)
     for wrong, rule in (
         (write_recipe({"examples": [1]}), "sets 'examples'"),
         (b'{"epochs": 2}', "cannot be used"),
     ):
         with pytest.raises(PeerError, match=rule):
-            check_terms(terms(configuration=wrong), 1, 60, permits)
+            check_terms(terms(configuration=wrong), 1, permits)
 
 
 # --- the device's configuration (§0) -------------------------------------------------------------------------

@@ -220,6 +220,13 @@ def test_the_cohort_bound_leaves_room_for_a_merger():
     assert PROTOCOLS["open"].least_included([7, 5], privacy=5) == 1
 
 
+def test_the_least_number_of_included_users_counts_all_batches():
+    """A round of many batches may ask for more users than the cohort bound, which holds for each batch's sum."""
+    batches = Batches(4, 4, common={"quantiser": quantiser(cohort=8)})
+    server = sealed_round(batches.charters, 0, terms(min_included=16))
+    assert run_round(server, batches.clients, batches.train).sum.weight == 16
+
+
 # --- what lies open (§8) --------------------------------------------------------------------------------
 
 

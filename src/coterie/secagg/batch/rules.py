@@ -210,11 +210,15 @@ def _keys(value: object) -> Iterator[str]:
             yield from _keys(held)
 
 
-def check_terms(terms: Terms, least_included: int, cohort: int, configuration: DeviceConfiguration) -> None:
-    """Refuse terms outside the bounds that the device's own configuration and its batch set (§0, §3, §5)."""
+def check_terms(terms: Terms, least_included: int, configuration: DeviceConfiguration) -> None:
+    """Refuse terms outside the bounds that the device's own configuration and its batch set (§0, §3, §5).
+
+    The included users of a round are bounded by its roster and not by the cohort bound, which is about the
+    vectors of one sum: `open` gives a sum for each batch.
+    """
     check_bounds(
         ("dimension", terms.dimension, 1, configuration.largest_dimension),
-        ("least number of included users", terms.min_included, least_included, cohort),
+        ("least number of included users", terms.min_included, least_included, configuration.largest_roster),
     )
     if not terms.configuration:
         return
