@@ -11,7 +11,7 @@ from coterie.errors import UsageError
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """The words of a vector: 16 bits each modulo 2^16, else 32."""
 
-PIECE = 32_768
+PIECE = 65_536
 """Vectors are worked on in pieces of this many words, which stay in a core's cache."""
 CHECK_BITS = 64
 """Bits of check words in a vector: noise passes for a sum with a probability of 2^-64."""
