@@ -9,7 +9,7 @@ import pytest
 from coterie.ledger import Ledger
 from coterie.logs import read_log
 from support.cli.command import coterie
-from support.ledgers import LEARNED, NAMES, cohort_of_users, database, federation
+from support.ledgers import LEARNED, NAMES, PLAN, cohort_of, cohort_of_users, database, federation
 from support.postgres import fresh_ledger
 
 
@@ -31,6 +31,14 @@ def test_show_tells_a_person_rounds_batches_and_the_head(path):
     assert rows[rows.index(["batch", "asked", "included", "lost"]) + 1] == ["1", "2", "0", "2"]
     with Ledger.open(path) as ledger:
         assert ledger.head.hash.hex() in run.stdout
+
+
+def test_show_tells_that_users_lied(path):
+    """A round in which users are proven to have broken the protocol says how many."""
+    with Ledger.open(path) as ledger, ledger.claim():
+        round_ = ledger.open_round(cohort_of(PLAN, [0]), sealed=True, protocol="secagg+")
+        ledger.commit_round(round_, [PLAN.batch(0)], metrics={"liars": 2.0})
+    assert "2 users broke the protocol" in " ".join(coterie("ledger", "show", path).stdout.split())
 
 
 def test_show_as_json_is_one_object(path):

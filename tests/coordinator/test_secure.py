@@ -1,5 +1,6 @@
 """Sealed rounds under a coordinator: whatever is lost on the way, learned is what complete batches gave."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from coterie.coordinator.secure import UnsealedAggregation
 from coterie.coordinator.simulated import DeviceFailed, Fate
 from coterie.ledger import Ledger, State
 from coterie.secagg import Membership, MemoryStore, SealedClient, UnsealedClient
+from coterie.secagg.wire.framing import encode
 from support.coordinator.aggregations import check_sound
 from support.coordinator.federation import (
     DIMENSION,
@@ -21,6 +23,7 @@ from support.coordinator.federation import (
     configuration,
     in_six_batches,
 )
+from support.secagg.midway import from_client
 
 inners = pytest.mark.parametrize("inner", INNER)
 SPOILT = st.sampled_from([Fate.LOST, Fate.LATE])
@@ -200,3 +203,33 @@ def test_a_device_that_fails_ends_the_round_as_one_that_died(ledger):
     federation.updates["user-7"] = sound
     outcome = coordinator.run_round(federation.everyone, federation.aggregation(federation.reach()))
     assert (outcome.round, len(outcome.included), ledger.snapshot().assumed_rounds) == (1, USERS, (0,))
+
+
+class WrongShares:
+    """A transport under which one user changes the first of the shares that it gives in the last phase."""
+
+    def __init__(self, transport, liar, phase):
+        self._transport, self._liar, self._phase = transport, liar, phase
+
+    def exchange(self, outgoing, moment):
+        """Carry the messages, and change one answer."""
+        for user, data in self._transport.exchange(outgoing, moment):
+            answer = data
+            if user == self._liar and moment.phase == self._phase:
+                message = from_client(data)
+                wrong = bytes([message.shares[0] ^ 1]) + message.shares[1:]
+                answer = encode(msgspec.structs.replace(message, shares=wrong))
+            yield user, answer
+
+
+@pytest.mark.parametrize("inner", ["secagg", "secagg+"])
+def test_a_liar_is_named_and_counted_in_the_ledger(ledger, inner):
+    """Who gives a wrong share is named with what it did; all are in the mean, and the ledger counts the liar."""
+    federation = in_six_batches(ledger, inner)
+    transport = WrongShares(federation.reach(), "user-3", PHASES[inner] - 1)
+    coordinator = federation.coordinator(per_round=USERS)
+    outcome = coordinator.run_round(federation.everyone, federation.aggregation(transport))
+    assert outcome.liars == {"user-3": "sent 1 wrong shares"}
+    assert len(outcome.included) == USERS
+    (round_,) = ledger.snapshot().rounds
+    assert round_.metrics == {"liars": 1.0}

@@ -344,9 +344,21 @@ def _rounds_table(shown: tuple[Round, ...]) -> Table:
             f"{sum(sets)} in {len(sets)}" if len(sets) > 1 else str(sum(sets) or ""),
             str(len(each.lost) or ""),
             _plain(protocol),
-            _plain(each.reason or "; ".join(sorted(set(each.lost.values())))),
+            _plain(_reasons(each)),
         )
     return table
+
+
+def _reasons(each: Round) -> str:
+    """Return why a round has no result or lost batches, and how many users are proven to have lied in it."""
+    from coterie.coordinator.order import LIARS
+    from coterie.values.words import counted
+
+    reasons = [each.reason] if each.reason else sorted(set(each.lost.values()))
+    liars = int(each.metrics.get(LIARS, 0))
+    if liars:
+        reasons.append(f"{counted(liars, 'user')} broke the protocol")
+    return "; ".join(reasons)
 
 
 def _batches_table(snapshot: Snapshot) -> Table:

@@ -20,6 +20,9 @@ from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
 RETIRE_AFTER = 10
 """Rounds in a row in which a batch may be lost before it is asked no more."""
 
+LIARS = "liars"
+"""The metric of a committed round that counts the users who are proven to have broken the protocol."""
+
 
 def _nobody() -> IntArray:
     return np.zeros(0, dtype=np.int64)
@@ -46,6 +49,8 @@ class RoundOutcome:
     """For each phase, the users that were asked and did not answer in time."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Users whose messages broke a rule, and the rule."""
+    liars: Mapping[str, str] = field(default_factory=dict)
+    """Users who broke the protocol in a way that is proven, and how; the round went on without what they sent."""
     reason: str = ""
     """Why there is no mean, if there is none."""
 
@@ -170,7 +175,8 @@ class Coordinator:
     def _close(self, outcome: RoundOutcome, files: Mapping[str, str]) -> None:
         learned, lost = outcome.learned, outcome.lost
         if outcome.state is State.COMMITTED:
-            self.ledger.commit_round(outcome.round, learned, lost, alone=outcome.alone, files=files)
+            metrics = {LIARS: float(len(outcome.liars))} if outcome.liars else {}
+            self.ledger.commit_round(outcome.round, learned, lost, metrics, alone=outcome.alone, files=files)
         else:
             self.ledger.abandon_round(outcome.round, outcome.reason, learned, lost, alone=outcome.alone)
 

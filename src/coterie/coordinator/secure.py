@@ -191,6 +191,7 @@ def drive(
         else {batch_of[name]: why for name, why in result.lost.items() if name in batch_of},
         silent=tuple(silent),
         refused=refused,
+        liars={} if result is None else result.liars,
         reason="" if included else reason or "nobody's update came through",
     )
 
