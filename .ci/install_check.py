@@ -24,6 +24,7 @@ COMMANDS_ALL = (
     ["plan", "--users", "24", "--per-round", "6", "--dropout", "0.2", "--out", "plan.json", "--plot", "plan.svg"],
     ["audit", str(ROOT / "examples" / "participation.csv"), "--html", "audit.html"],
     ["simulate", "--users", "24", "--per-round", "6", "--dropout", "0.2", "--trials", "2", "--out", "measures"],
+    ["reproduce", "family", "tradeoff", "--quick"],
     [
         "run",
         "--users",

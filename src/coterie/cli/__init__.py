@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import audit, device, init, ledger, plan, report, run, simulate
+from coterie.cli import audit, device, init, ledger, plan, report, reproduce, run, simulate
 from coterie.cli.options import help_without_command
 from coterie.errors import CoterieError
 
@@ -33,6 +33,7 @@ app.command("audit")(audit.audit)
 app.command("init")(init.init)
 app.command("plan")(plan.plan)
 app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
 app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)
 

@@ -24,6 +24,8 @@ DARK = """<style>@media (prefers-color-scheme: dark) {
 }</style>
 """
 LARGEST_LINEAR_LEVEL = 40
+FEW_POINTS = 20
+"""Up to this many points of a line are marked."""
 
 
 def check_figure_path(path: Path) -> None:
@@ -248,3 +250,30 @@ def _line(axes: Any, rows: Sequence[RoundRow], field: str, **style: str) -> None
     axes.plot([round_ for round_, _ in points], [value for _, value in points], **style)
     axes.set_xlabel("round")
     axes.xaxis.get_major_locator().set_params(integer=True)
+
+
+def panels(record: dict[str, Any], path: Path) -> None:
+    """Draw panels side by side, each with its lines, and one legend below.
+
+    The record holds a `title` and `panels`, each with a `title`, `across`, `up` and `lines`; a line has a `name`,
+    `x`, `y`, and `low` and `high` where there is a band around it.
+    """
+    count = len(record["panels"])
+    with _figure(path, 4.2 * count + 0.6, 4.0, columns=count) as columns:
+        for axes, panel in zip(columns if count > 1 else [columns], record["panels"], strict=True):
+            for line in panel["lines"]:
+                few = len(line["x"]) <= FEW_POINTS
+                (drawn,) = axes.plot(
+                    line["x"], line["y"], label=line["name"], marker="o" if few else "", markersize=4
+                )
+                if "low" in line:
+                    band = {"color": drawn.get_color(), "alpha": 0.15, "linewidth": 0}
+                    axes.fill_between(line["x"], line["low"], line["high"], **band)
+            axes.set_title(panel["title"], loc="left")
+            axes.set_xlabel(panel["across"])
+            axes.set_ylabel(panel["up"])
+            axes.set_ylim(bottom=0)
+        figure = axes.figure
+        figure.suptitle(record["title"])
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))

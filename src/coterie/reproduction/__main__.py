@@ -2,11 +2,18 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from coterie.errors import CoterieError, UsageError
-from coterie.reproduction.definition import known_experiments
-from coterie.reproduction.execution import ResultFile, run_missing
+from coterie.reproduction.definition import experiments_named
+from coterie.reproduction.execution import run_missing
+from coterie.reproduction.records import ResultFile
+
+
+def _report(name: str, run: str, done: int, runs: int) -> None:
+    sys.stdout.write(f"{name}: {run} ({done} of {runs})\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
@@ -19,19 +26,17 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=None, help="runs side by side")
     parser.add_argument("--quick", action="store_true", help="fewer seeds and rounds")
     asked = parser.parse_args()
-    known = known_experiments()
     try:
-        for name in asked.names:
-            if name not in known:
-                raise UsageError(f"there is no experiment {name!r}; known are {', '.join(known)}")
-            experiment = known[name].made_quick() if asked.quick else known[name]
+        for each in experiments_named(asked.names):
+            if each.kind != "training":
+                raise UsageError(f"{each.name} trains nothing; run it with: coterie reproduce {each.name}")
             run_missing(
-                experiment,
-                ResultFile(asked.out / f"{name}.jsonl"),
+                each.made_quick() if asked.quick else each,
+                ResultFile(asked.out / f"{each.name}.jsonl"),
                 folder=asked.data,
                 device=asked.device,
                 processes=asked.processes,
-                report=lambda run, done, runs, name=name: print(f"{name}: {run} ({done} of {runs})", flush=True),  # type: ignore[misc]  # noqa: T201
+                report=partial(_report, each.name),
             )
     except CoterieError as error:
         sys.stderr.write(f"{error}\n")

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +32,8 @@ class Claim:
     """What the paper says of its numbers, in a form that can be judged.
 
     `lowest` is the scheme that must come out below all others. `above` must be passed by every one of `schemes`;
-    with `level` every one of `schemes` must come within `within` points of it, or above.
+    with `level` every one of `schemes` must come within `within` points of it, or above. With `falling` none of
+    `schemes` may come out above the one before it.
     """
 
     claim: str
@@ -47,6 +48,7 @@ class Claim:
     """What every one of `schemes` must stay below, if it is given."""
     least: float = 0.0
     """What every one of `schemes` must reach, if it is given."""
+    falling: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,13 @@ class Experiment:
         values["spec"] = merged(self.spec, self.quick.spec)
         return Experiment(**values)
 
+    @property
+    def digest(self) -> str:
+        """Names everything that decides what is simulated: a record with another digest is of other trials."""
+        settings = [[setting.name, setting.spec] for setting in self.settings]
+        deciding = [self.kind, self.schemes, settings, self.trials, self.spec]
+        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
+
     def runs(self, folder: str = "data", device: str = "auto") -> Iterator[PlannedRun]:
         """Yield all runs, with the data in a folder and on a device; those of one seed stand together."""
         own = {"data": {"folder": folder}, "training": {"device": device}}
@@ -147,7 +156,7 @@ def merged(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 def known_experiments(folder: Path | None = None) -> dict[str, Experiment]:
     """Return all experiments by name: those of a folder, or those that come with Coterie."""
-    files = sorted((experiments_folder() if folder is None else folder).glob("*.toml"))
+    files = sorted((experiments_folder() if folder is None else folder).glob("*.toml"), key=lambda path: path.stem)
     return {path.stem: Experiment.read(path) for path in files}
 
 
@@ -155,3 +164,24 @@ def experiments_folder() -> Path:
     """Return where the experiments are: inside an installed package, or beside the sources."""
     inside = Path(__file__).parent / "experiments"
     return inside if inside.is_dir() else Path(__file__).parents[3] / "experiments"
+
+
+def experiments_named(names: Sequence[str]) -> list[Experiment]:
+    """Return experiments by their names or files, each once; `all` stands for those that come with Coterie."""
+    known = known_experiments()
+    if not names:
+        raise UsageError(f"name experiments, or all: {', '.join(known)}")
+    chosen: dict[str, Experiment] = {}
+    for name in names:
+        if name == "all":
+            chosen |= known
+        elif name in known:
+            chosen[name] = known[name]
+        elif name.endswith(".toml"):
+            own = Experiment.read(Path(name))
+            if own.name in known:
+                raise UsageError(f"{name} has the name of an experiment that comes with Coterie; rename the file")
+            chosen[own.name] = own
+        else:
+            raise UsageError(f"there is no experiment {name!r}; known are {', '.join(known)}, and all")
+    return list(chosen.values())

@@ -1,67 +1,32 @@
-"""Runs what an experiment still lacks, several runs at a time, and writes each result down as it comes."""
+"""Runs what a training experiment still lacks, several runs at a time, and writes each result down as it comes."""
 
-import json
-import os
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
+from multiprocessing.synchronize import Event
 
 import torch
 
-from coterie.errors import UsageError
+from coterie.errors import CoterieError
+from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Experiment, PlannedRun
+from coterie.reproduction.records import Record, ResultFile
 from coterie.reproduction.study import train
+from coterie.values.checks import check_count
 
 PROCESSES_ON_A_GPU = 4
 """Runs side by side on one GPU: small models leave most of it idle."""
 
-Record = dict[str, Any]
 Report = Callable[[str, int, int], None]
 """Told which run has ended, how many are done, and how many there are."""
 
 
-@dataclass(frozen=True)
-class ResultFile:
-    """The results of one experiment: a JSON line for each run, named by what decided it."""
-
-    path: Path
-
-    def records(self) -> dict[str, Record]:
-        """Return the records by the digest of their run; a last line that was cut off is left out."""
-        if not self.path.exists():
-            return {}
-        records: dict[str, Record] = {}
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-                records[record["run"]] = record
-            except (ValueError, KeyError, TypeError):
-                if number == len(lines) and not line.endswith("\n"):
-                    break
-                raise UsageError(f"{self.path}, line {number}: not the record of a run; remove the line") from None
-        return records
-
-    def add(self, record: Record) -> None:
-        """Append a record; when this returns, a power cut does not take it away."""
-        self._drop_cut_off_line()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, separators=(",", ":")) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _drop_cut_off_line(self) -> None:
-        if not self.path.exists():
-            return
-        content = self.path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole != len(content):
-            with self.path.open("r+b") as file:
-                file.truncate(whole)
+def missing_runs(experiment: Experiment, results: ResultFile, folder: str, device: str) -> list[PlannedRun]:
+    """Return the runs of a training experiment that have no record yet."""
+    known = results.records()
+    return [run for run in experiment.runs(folder, device) if run.digest not in known]
 
 
 def run_missing(
@@ -74,16 +39,17 @@ def run_missing(
     report: Report,
 ) -> None:
     """Run every run of a training experiment that has no record yet."""
-    runs = list(experiment.runs(folder, device))
-    known = results.records()
-    missing = [run for run in runs if run.digest not in known]
-    done = len(runs) - len(missing)
+    if processes is not None:
+        check_count(processes, "the number of processes")
+    missing = missing_runs(experiment, results, folder, device)
+    runs = len(list(experiment.runs()))
+    done = runs - len(missing)
     side_by_side = processes or (PROCESSES_ON_A_GPU if torch.cuda.is_available() and device != "cpu" else 1)
     for run, record in _outcomes(missing, min(side_by_side, max(len(missing), 1))):
         head = {"run": run.digest, "setting": run.setting, "scheme": run.scheme, "seed": run.seed}
         results.add({**head, "rounds": run.spec.training.rounds, **record})
         done += 1
-        report(str(run), done, len(runs))
+        report(str(run), done, runs)
 
 
 def _outcomes(runs: list[PlannedRun], processes: int) -> Iterator[tuple[PlannedRun, Record]]:
@@ -93,11 +59,41 @@ def _outcomes(runs: list[PlannedRun], processes: int) -> Iterator[tuple[PlannedR
             yield run, train(run.spec)
         return
     # A new interpreter for each: a GPU cannot be shared through a fork.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        waiting: Mapping[Future[Record], PlannedRun] = {pool.submit(train, run.spec): run for run in runs}
-        try:
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    context = get_context("spawn")
+    stop = context.Event()
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_worker, initargs=(stop,))
+    try:
+        waiting = {pool.submit(_work, run.spec): run for run in runs}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+    except BrokenProcessPool:
+        raise CoterieError(
+            "a worker process died, perhaps for want of memory; try again with fewer processes"
+        ) from None
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+class _StoppedError(Exception):
+    """The main process waits for no more results."""
+
+
+_stop: Event
+
+
+def _start_worker(stop: Event) -> None:
+    """Keep the sign to stop in a worker process; only the main process answers to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    global _stop  # noqa: PLW0603 - a worker process holds nothing else
+    _stop = stop
+
+
+def _work(spec: Spec) -> Record:
+    return train(spec, _check_stop)
+
+
+def _check_stop(rounds: int) -> None:
+    del rounds
+    if _stop.is_set():
+        raise _StoppedError

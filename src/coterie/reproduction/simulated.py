@@ -29,41 +29,44 @@ def simulate(experiment: Experiment, *, processes: int, report: Report) -> Recor
 def _measures(experiment: Experiment, processes: int, report: Report) -> Record:
     """T, F and C over the rounds, averaged over trials that each draw the users' dropouts anew."""
     spec = Spec.from_tables(experiment.spec, experiment.name)
-    users, per_round, dropout = spec.data.users, spec.selection.per_round, _drawn(spec)
-    schemes = tuple(Scheme(name, selector_named(name, users, per_round, None)) for name in experiment.schemes)
-    simulation = Simulation(
-        users, per_round, spec.training.rounds, schemes, RedrawnDropout(dropout, users), spec.seed
+    selectors = {name: name for name in experiment.schemes}
+    summaries = _summaries(experiment, spec, selectors, processes, report)
+    names = [setting.name for setting in experiment.settings]
+    return {
+        "values": {
+            measure: {scheme: _with_spread(summary, measure) for scheme, summary in summaries.items()}
+            for measure in names
+        },
+        "curves": {
+            measure: {scheme: np.round(summary.mean(measure), 5).tolist() for scheme, summary in summaries.items()}
+            for measure in names
+        },
+    }
+
+
+def _summaries(
+    experiment: Experiment, spec: Spec, selectors: Mapping[str, str], processes: int, report: Report
+) -> dict[str, Summary]:
+    """Simulate schemes under dropouts that every trial draws anew; `selectors` says how each is selected."""
+    users, per_round = spec.data.users, spec.selection.per_round
+    schemes = tuple(
+        Scheme(name, selector_named(selector, users, per_round, None)) for name, selector in selectors.items()
     )
+    availability = RedrawnDropout(_drawn(spec), users)
+    simulation = Simulation(users, per_round, spec.training.rounds, schemes, availability, spec.seed)
     summaries = [Summary(simulation.rounds) for _ in schemes]
     for trial in run_trials(simulation, experiment.trials, processes):
         for summary, result in zip(summaries, trial, strict=True):
             summary.add(result)
         report("trial", summaries[0].trials, experiment.trials)
-    names = [setting.name for setting in experiment.settings]
-    return {
-        "trials": experiment.trials,
-        "values": {
-            measure: {
-                scheme.name: _with_spread(summary, measure)
-                for scheme, summary in zip(schemes, summaries, strict=True)
-            }
-            for measure in names
-        },
-        "curves": {
-            measure: {
-                scheme.name: np.round(summary.mean(measure), 5).tolist()
-                for scheme, summary in zip(schemes, summaries, strict=True)
-            }
-            for measure in names
-        },
-    }
+    return dict(zip(experiment.schemes, summaries, strict=True))
 
 
 def _with_spread(summary: Summary, measure: str) -> dict[str, float]:
     """Return a measure after the last round, and half of its 95 % interval."""
     low, high = summary.interval(measure)
     mean = float(summary.mean(measure)[-1])
-    return {"value": round(mean, 6), "spread": round(float(high[-1] - low[-1]) / 2, 6)}
+    return {"value": round(mean, 6), "spread": round(float(high[-1] - low[-1]) / 2, 6), "trials": summary.trials}
 
 
 def _family(experiment: Experiment, processes: int, report: Report) -> Record:
@@ -91,22 +94,10 @@ def _tradeoff(experiment: Experiment, processes: int, report: Report) -> Record:
         }
         for dropout in _drawn(spec)
     }
-    schemes = tuple(
-        Scheme(name, selector_named("random" if name == "T1" else name, users, per_round, None))
-        for name in experiment.schemes
-    )
-    availability = RedrawnDropout(_drawn(spec), users)
-    simulation = Simulation(users, per_round, spec.training.rounds, schemes, availability, spec.seed)
-    summaries = [Summary(simulation.rounds) for _ in schemes]
-    for trial in run_trials(simulation, experiment.trials, processes):
-        for summary, result in zip(summaries, trial, strict=True):
-            summary.add(result)
-        report("trial", summaries[0].trials, experiment.trials)
-    drawn = {
-        scheme.name: _with_spread(summary, "cardinality")
-        for scheme, summary in zip(schemes, summaries, strict=True)
-    }
-    return {"trials": experiment.trials, "values": {**analytic, "drawn dropouts": drawn}}
+    selectors = {name: "random" if name == "T1" else name for name in experiment.schemes}
+    summaries = _summaries(experiment, spec, selectors, processes, report)
+    drawn = {scheme: _with_spread(summary, "cardinality") for scheme, summary in summaries.items()}
+    return {"values": {**analytic, "drawn dropouts": drawn}}
 
 
 def _threshold(experiment: Experiment, processes: int, report: Report) -> Record:
@@ -121,14 +112,18 @@ def _threshold(experiment: Experiment, processes: int, report: Report) -> Record
         for scheme in experiment.schemes:
             measured = _EXPOSURE[scheme](users, per_round, count, experiment.trials, rng)
             half = (measured.high - measured.low) / 2
-            chances[scheme][f"{count} rounds"] = {"value": measured.value, "spread": half}
+            chances[scheme][f"{count} rounds"] = {
+                "value": measured.value,
+                "spread": half,
+                "trials": experiment.trials,
+            }
         report("number of rounds", done, len(rounds))
     bound = bernoulli_exposure_bound(users, per_round)
     values = {
         f"{count} rounds": {scheme: chances[scheme][f"{count} rounds"] for scheme in experiment.schemes}
         for count in rounds
     }
-    return {"trials": experiment.trials, "values": values, "bound": {"bernoulli": bound}}
+    return {"values": values, "bound": {"bernoulli": bound}}
 
 
 _EXPOSURE = {"random": uniform_exposure_probability, "bernoulli": bernoulli_exposure_probability}

@@ -1,0 +1,101 @@
+"""What a person sees of experiments: how far they are, then for each a table with the paper's numbers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from coterie.report.reproduction.tables import COLUMNS, cells, verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coterie.reproduction.definition import Experiment
+    from coterie.reproduction.outcome import Outcome
+
+QUICK = "Quick: few seeds, rounds and trials. These numbers are not comparable with the paper's."
+SPREADS = {
+    True: "± is the standard deviation over seeds.",
+    False: "± is half of the 95 % interval of the mean over trials.",
+}
+LINES = 20
+"""Where nobody watches a terminal, at most about so many lines are printed for an experiment."""
+MINUTE, HOUR = 60, 3600
+
+
+class Progress:
+    """How far an experiment is, and the time left, on standard error."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._console = Console(stderr=True)
+        self._begun = time.monotonic()
+        self._before: int | None = None
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show that something has ended."""
+        if self._before is None:
+            self._before = done - 1
+        left = (time.monotonic() - self._begun) / (done - self._before) * (total - done)
+        text = f"{self._name}: {what}, {done} of {total}" + (f", {duration(left)} left" if done < total else "")
+        if self._console.is_terminal:
+            self._console.print(Text(text.ljust(self._console.width - 1)), end="\n" if done == total else "\r")
+        elif done == total or done % max(1, total // LINES) == 0:
+            self._console.print(Text(text), soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> duration(42.4), duration(150), duration(7300)
+    ('42 s', '2 min 30 s', '2 h 2 min')
+    """
+    whole = round(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE} s"
+    return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
+
+
+def print_list(experiments: dict[str, Experiment]) -> None:
+    """Print the experiments that there are."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for name, experiment in experiments.items():
+        runs = f"{len(list(experiment.runs()))} runs" if experiment.kind == "training" else "no training"
+        table.add_row(name, Text(runs), Text(experiment.title))
+    Console().print(table)
+
+
+def print_outcome(outcome: Outcome, files: list[Path], *, quick: bool) -> None:
+    """Print an experiment's table, its claims, and the files that were written."""
+    console, experiment = Console(), outcome.experiment
+    source = f" ({experiment.source})" if experiment.source else ""
+    console.print(Text(f"{experiment.name}: {experiment.title}{source}", style="bold"))
+    if quick:
+        console.print(Text(QUICK, style="yellow"))
+    if outcome.rows:
+        _print_rows(console, outcome)
+    if outcome.obstacle:
+        console.print(Text(outcome.obstacle, style="yellow"), soft_wrap=True)
+    for claim in outcome.claims if outcome.rows else ():
+        console.print(Text(f"{verdict(claim.held)}: {claim.claim}", style="" if claim.held else "yellow"))
+        console.print(Text(f"    {claim.evidence}"), soft_wrap=True)
+    for file in files:
+        console.print(Text(f"Wrote: {file}"), soft_wrap=True)
+    console.print()
+
+
+def _print_rows(console: Console, outcome: Outcome) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for place, name in enumerate(COLUMNS):
+        table.add_column(name, justify="left" if place < 2 else "right", no_wrap=place != 1)  # noqa: PLR2004
+    for row in outcome.rows:
+        table.add_row(*map(Text, cells(row)))
+    console.print(table)
+    if any(row.spread for row in outcome.rows):
+        console.print(Text(SPREADS[outcome.experiment.kind == "training"]))
