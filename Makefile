@@ -69,6 +69,7 @@ bench: .venv-bench/installed
 docs: .venv/installed-docs
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/diagrams.py
+	$(BIN)/python docs/reproduction.py
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build
 
 clean:

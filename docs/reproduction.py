@@ -1,0 +1,213 @@
+"""Write docs/reproduction.md from the committed records: the paper's tables beside ours, and how claims fared.
+
+The words are in reproduction.md.jinja; every number of ours in them comes from here.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import jinja2
+
+from coterie.experiment.spec import Spec
+from coterie.report.reproduction.tables import ours, value_text, verdict
+from coterie.reproduction.completion import outcome_so_far, record_path
+from coterie.reproduction.definition import Experiment, known_experiments
+from coterie.reproduction.outcome import Outcome, Row, final_accuracy
+from coterie.reproduction.records import Record, ResultFile
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+RESULTS = ROOT / "experiments" / "results"
+PAGE = DOCS / "reproduction.md"
+DROPPING = ("partition", "T6", "T4")
+"""The schemes that often find too few whole batches."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the page's words ask of the records."""
+
+    experiments: dict[str, Experiment]
+
+    @cached_property
+    def outcomes(self) -> dict[str, Outcome]:
+        """What every experiment gave."""
+        return {name: outcome_so_far(each, RESULTS) for name, each in self.experiments.items()}
+
+    @cached_property
+    def records(self) -> dict[tuple[str, str, str], list[Record]]:
+        """The records of all training runs, by experiment, setting and scheme."""
+        chosen: dict[tuple[str, str, str], list[Record]] = {}
+        for name, experiment in self.experiments.items():
+            if experiment.kind == "training":
+                records = ResultFile(record_path(experiment, RESULTS)).records()
+                for run in experiment.runs():
+                    chosen.setdefault((name, run.setting, run.scheme), []).append(records[run.digest])
+        return chosen
+
+    def final(self, *place: str) -> list[float]:
+        """Return the final accuracy of each run."""
+        return [final_accuracy(record, self.experiments[place[0]].last) for record in self.records[place]]
+
+    def accuracy(self, *place: str) -> str:
+        """Return the mean final accuracy."""
+        return f"{fmean(self.final(*place)):.2f}"
+
+    def lowest(self, *place: str) -> str:
+        """Return the worst run's accuracy."""
+        return f"{min(self.final(*place)):.1f}"
+
+    def highest(self, *place: str) -> str:
+        """Return the best run's accuracy."""
+        return f"{max(self.final(*place)):.1f}"
+
+    def behind(self, name: str, setting: str, scheme: str, other: str) -> str:
+        """Return by how many points one scheme is below another."""
+        return f"{fmean(self.final(name, setting, other)) - fmean(self.final(name, setting, scheme)):.2f}"
+
+    def change(self, name: str, setting: str, other: str, scheme: str) -> str:
+        """Return by how many points a scheme is better in one setting than in another."""
+        return f"{fmean(self.final(name, setting, scheme)) - fmean(self.final(name, other, scheme)):+.2f}"
+
+    def below_paper(self, name: str, setting: str, scheme: str) -> str:
+        """Return by how many points a scheme is below the paper's."""
+        (paper,) = (each.paper[scheme] for each in self.experiments[name].settings if each.name == setting)
+        return f"{paper - fmean(self.final(name, setting, scheme)):.1f}"
+
+    def cardinality(self, *place: str) -> str:
+        """Return C of the runs."""
+        return f"{fmean(record['cardinality'] for record in self.records[place]):.2f}"
+
+    def rounds(self, *place: str) -> str:
+        """Return how many rounds had a result, on average over runs."""
+        return f"{fmean(record['rounds'] - record['skipped'] for record in self.records[place]):.0f}"
+
+    def reaching(self, name: str, setting: str, accuracy: float) -> int:
+        """Return the first evaluated round at which random selection's mean accuracy passes a value."""
+        curve = self.random_curve(name, setting)
+        return next(step for step in sorted(curve) if curve[step] >= accuracy)
+
+    def random_curve(self, name: str, setting: str) -> dict[int, float]:
+        """Return the mean accuracy of random selection, by round."""
+        records = self.records[name, setting, "random"]
+        return {int(step): fmean(record["curve"][step] for record in records) for step in records[0]["curve"]}
+
+    def completed_table(self, name: str) -> str:
+        """Return, for schemes that skip rounds, where random selection is after as many rounds with a result."""
+        lines = [
+            "| | C | rounds with a result | accuracy at the end | random selection after as many rounds |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        for setting in self.experiments[name].settings:
+            curve = self.random_curve(name, setting.name)
+            for scheme in DROPPING:
+                place = (name, setting.name, scheme)
+                rounds = int(self.rounds(*place))
+                step = min(curve, key=lambda step, rounds=rounds: abs(step - rounds))  # type: ignore[misc]
+                total = self.records[place][0]["rounds"]
+                known = f"{curve[step]:.2f} (round {step})" if rounds >= min(curve) else "–"
+                cells = (self.cardinality(*place), f"{rounds} of {total}", self.accuracy(*place), known)
+                lines.append(f"| {setting.name}, {scheme} | {' | '.join(cells)} |")
+        return "\n".join(lines)
+
+    def section(self, name: str) -> str:
+        """Return an experiment's heading, figure, table, claims and notes."""
+        outcome, experiment = self.outcomes[name], self.experiments[name]
+        source = f" ({experiment.source})" if experiment.source else ""
+        parts = [f"## {experiment.title}", f"`coterie reproduce {name}`{source}"]
+        if (RESULTS / f"{name}.svg").exists():
+            parts.append(f"![{experiment.title}](../experiments/results/{name}.svg)")
+        parts += [table(outcome), claims_table(outcome), " ".join(experiment.notes.split())]
+        return "\n\n".join(part for part in parts if part)
+
+
+def table(outcome: Outcome) -> str:
+    """Return a row for each scheme, and for each setting our number, the paper's and the difference."""
+    experiment, rows = outcome.experiment, iter(outcome.rows)
+    columns: list[tuple[str, list[str]]] = []
+    for setting in experiment.settings:
+        chosen = [next(rows) for _ in experiment.schemes]
+        columns.append((setting.name, [ours(row) for row in chosen]))
+        if setting.paper:
+            columns.append(("paper", [_or_dash(row, row.paper) for row in chosen]))
+            columns.append(("difference", [_or_dash(row, row.difference, signed=True) for row in chosen]))
+    lines = [f"| | {' | '.join(name for name, _ in columns)} |", f"| --- |{' --- |' * len(columns)}"]
+    for place, scheme in enumerate(experiment.schemes):
+        lines.append(f"| {scheme} | {' | '.join(cells[place] for _, cells in columns)} |")
+    return "\n".join(lines)
+
+
+def _or_dash(row: Row, value: float | None, *, signed: bool = False) -> str:
+    return "–" if value is None else value_text(value, row.measure, signed=signed)
+
+
+def claims_table(outcome: Outcome) -> str:
+    """Return the claims of an experiment, each with its verdict and our numbers."""
+    if not outcome.claims:
+        return ""
+    rows = [f"| {claim.claim} | **{verdict(claim.held)}** | {claim.evidence} |" for claim in outcome.claims]
+    return "\n".join(["| claim | | evidence |", "| --- | --- | --- |", *rows])
+
+
+def one_after_another(numbers: Numbers, measured: dict[str, Any]) -> tuple[float, float]:
+    """Return how many local trainings there were, and the seconds that they would take one after another."""
+    trainings, seconds = 0.0, 0.0
+    for name, experiment in numbers.experiments.items():
+        for run in experiment.runs() if experiment.kind == "training" else ():
+            record = next(r for r in numbers.records[name, run.setting, run.scheme] if r["run"] == run.digest)
+            clients = record["cardinality"] * record["rounds"]
+            trainings += clients
+            seconds += clients * steps(run.spec) * step_seconds(measured[run.spec.training.model])
+    return trainings, seconds
+
+
+def steps(spec: Spec) -> int:
+    """Return the steps of SGD of a client in a round."""
+    examples = {"mnist": 60_000, "cifar10": 50_000}[spec.data.source]
+    shared = 10 * spec.data.shared if spec.data.partition == "shards-shared" else 0
+    own = (examples - shared) / spec.data.users + shared
+    return math.ceil(own / spec.training.minibatch) * spec.training.epochs
+
+
+def step_seconds(measured: dict[str, Any]) -> float:
+    """Return the time of one step of one client, where clients are trained one after another."""
+    count = measured["clients"] * math.ceil(measured["examples"] / measured["minibatch"])
+    return float(measured["one_by_one"]["median_s"] / count)
+
+
+def page() -> str:
+    """Return the whole page."""
+    numbers = Numbers(known_experiments(ROOT / "experiments"))
+    cost = json.loads((RESULTS / "cost.json").read_text())
+    measured = json.loads((ROOT / "benchmarks" / "results" / "train.json").read_text())
+    trainings, seconds = one_after_another(numbers, measured)
+    claims = [(name, claim) for name, outcome in numbers.outcomes.items() for claim in outcome.claims]
+    text = (DOCS / "reproduction.md.jinja").read_text(encoding="utf-8")
+    environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    known = {name: getattr(numbers, name) for name in dir(numbers) if not name.startswith("_")}
+    return environment.from_string(text).render(
+        known
+        | {
+            "runs": sum(len(records) for records in numbers.records.values()),
+            "claims": len(claims),
+            "held": sum(claim.held is True for _, claim in claims),
+            "failed": [(name, claim.claim) for name, claim in claims if not claim.held],
+            "cost": cost,
+            "trainings": f"{trainings / 1e6:.2f}",
+            "hours": f"{seconds / 3600:.0f}",
+            "times": f"{seconds / cost['held_seconds']:.0f}",
+            "factors": [f"{measured[name]['stacked']['times_faster']:.0f}" for name in ("lenet", "mnist-cnn")],
+        }
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}")
