@@ -122,3 +122,12 @@ def test_every_test_that_the_threat_model_names_is_there():
     assert len({name for _, name in rows}) == len(rows)
     for name in re.findall(r"`(?:test_\w+\.py::)?(test_\w+)`", document):
         assert name in where, name
+
+
+def test_the_page_of_the_reproduction_is_what_the_committed_records_say():
+    """docs/reproduction.md is written from the records again, to the letter."""
+    spec = importlib.util.spec_from_file_location("reproduction_page", ROOT / "docs" / "reproduction.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclass looks itself up
+    spec.loader.exec_module(module)
+    assert module.page() == module.PAGE.read_text(encoding="utf-8")

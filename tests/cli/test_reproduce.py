@@ -1,0 +1,134 @@
+"""`coterie reproduce`, used as its user would: real training, real files, real interruptions."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from coterie.reproduction.records import ResultFile
+from support.cli.command import coterie
+from support.reproduction.tiny import RUNS, TINY, without_times, write_tiny
+
+ROOT = Path(__file__).parents[2]
+ROW = {"label", "measure", "ours", "spread", "runs", "paper", "difference"}
+
+
+def test_all_of_the_committed_records_in_the_contract_s_form(tmp_path):
+    """With the committed records everything is there: nothing is run, and the JSON is what the contract says."""
+    for path in (ROOT / "experiments" / "results").glob("*.json*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    run = coterie("reproduce", "all", "--out", tmp_path, "--json")
+    assert (run.returncode, run.stderr) == (0, "")
+    told = json.loads(run.stdout)
+    assert told["quick"] is False
+    names = [each["name"] for each in told["experiments"]]
+    assert names == sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
+    for each in told["experiments"]:
+        assert all(row.keys() == ROW for row in each["rows"])
+        assert all(claim.keys() == {"claim", "held", "evidence"} for claim in each["claims"])
+        assert all(Path(file).is_file() for file in each["files"])
+        assert each["rows"]
+        assert (each["missing"], each["obstacle"]) == (0, "")
+
+
+def test_an_experiment_of_ones_own_from_start_to_figure(tmp_path):
+    """Trained, tabled, judged and drawn; every file is named; a second call trains nothing."""
+    file = write_tiny(tmp_path)
+    options = ("--device", "cpu", "--out", tmp_path / "out")
+    run = coterie("reproduce", file, *options)
+    assert run.returncode == 0, run.stderr
+    assert "IID, random" in run.stdout
+    assert "held: T = 2 is level with random selection." in run.stdout
+    assert f"tiny: shards, T2, seed 1, {RUNS} of {RUNS}" in run.stderr
+    assert " left" in run.stderr
+    for name in ("tiny.figure.json", "tiny.png", "tiny.svg"):
+        assert (tmp_path / "out" / name).is_file()
+    shown = run.stdout.replace("\n", "")
+    assert f"Wrote: {tmp_path / 'out' / 'tiny.svg'}" in shown
+    again = coterie("reproduce", file, *options)
+    assert (again.returncode, again.stderr, again.stdout) == (0, "", run.stdout)
+
+
+def test_quick_says_that_it_is_not_comparable_and_stays_apart(tmp_path):
+    """Quick results have a folder of their own, and the output says what they are not."""
+    run = coterie(
+        "reproduce", write_tiny(tmp_path), "family", "--quick", "--out", tmp_path / "out", "--processes", 1
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("These numbers are not comparable with the paper's.") == 2
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"quick"}
+    run = coterie("reproduce", "family", "--quick", "--out", tmp_path / "out", "--json")
+    assert json.loads(run.stdout)["quick"] is True
+
+
+def test_what_cannot_be_run_is_said_and_the_rest_goes_on(tmp_path):
+    """No network and no data: the training experiment says what is missing, the other one is done, exit code 0."""
+    nowhere = {**os.environ, "https_proxy": "http://127.0.0.1:9", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "coterie", "reproduce", "--out", str(tmp_path / "out")]
+    options = {"capture_output": True, "text": True, "timeout": 120, "env": nowhere}
+    small = ["mnist", "family", "--quick", "--data", str(tmp_path / "data")]
+    run = subprocess.run([*command, *small], check=False, **options)
+    assert run.returncode == 0, run.stderr
+    assert "does not hold mnist; put one of these there" in run.stdout
+    assert "91390" in run.stdout
+    full = subprocess.run([*command, "mnist"], check=False, **options)
+    assert full.returncode == 1
+    assert "60 training runs of mnist are missing, and there is no GPU here." in full.stdout
+    assert "Traceback" not in run.stderr + full.stderr
+
+
+def test_ctrl_c_loses_nothing(tmp_path):
+    """Interrupted in the middle, the same command goes on, and the records are those of one that was not."""
+    file, out = write_tiny(tmp_path), tmp_path / "out"
+    file.write_text(
+        TINY.replace("rounds = 3,", "rounds = 40,").replace("evaluate_every = 1", "evaluate_every = 20")
+    )
+    command = [sys.executable, "-m", "coterie", "reproduce", file, "--device", "cpu", "--out", out]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not (out / "tiny.jsonl").exists() and process.poll() is None:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            _, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, told
+    assert "the same command goes on" in told
+    assert "Traceback" not in told
+    results = ResultFile(out / "tiny.jsonl")
+    before = results.records()
+    assert 0 < len(before) < RUNS
+    run = coterie("reproduce", file, "--device", "cpu", "--out", out)
+    assert run.returncode == 0, run.stderr
+    assert {digest: record for digest, record in results.records().items() if digest in before} == before
+    whole = coterie("reproduce", file, "--device", "cpu", "--out", tmp_path / "whole")
+    assert whole.returncode == 0
+    assert without_times(ResultFile(tmp_path / "whole" / "tiny.jsonl").records()) == without_times(
+        results.records()
+    )
+
+
+def test_the_list_names_every_experiment():
+    """--list needs no name and runs nothing."""
+    run = coterie("reproduce", "--list")
+    assert run.returncode == 0
+    assert all(path.stem in run.stdout for path in (ROOT / "experiments").glob("*.toml"))
+
+
+def test_bad_input_is_refused(tmp_path):
+    """Unknown names, files that are none, other devices and no processes end with 2 and a sentence."""
+    for arguments, message in (
+        ((), "name experiments, or all"),
+        (("mnits",), "there is no experiment 'mnits'; known are ablation"),
+        ((tmp_path / "no.toml",), "cannot be read as an experiment"),
+        (("family", "--device", "tpu"), "--device is 'tpu'"),
+        (("family", "--processes", 0), "--processes"),
+    ):
+        run = coterie("reproduce", *arguments)
+        assert run.returncode == 2
+        assert message in run.stderr

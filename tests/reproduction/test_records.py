@@ -1,0 +1,42 @@
+"""Results on disk survive a cut, and a record belongs to one experiment only."""
+
+import pytest
+
+from coterie import UsageError
+from coterie.reproduction.records import ResultFile, SimulatedFile
+
+
+def test_a_line_that_was_cut_off_is_left_out_and_overwritten(tmp_path):
+    """A power cut in the middle of a line costs that line alone, at any byte."""
+    results = ResultFile(tmp_path / "new" / "runs.jsonl")
+    assert results.records() == {}
+    results.add({"run": "a", "value": "é"})
+    whole = results.path.read_bytes()
+    line = b'{"run":"b","value":2}\n'
+    for cut in range(len(line)):
+        results.path.write_bytes(whole + line[:cut])
+        assert results.records() == {"a": {"run": "a", "value": "é"}}
+        results.add({"run": "b", "value": 2})
+        assert list(results.records()) == ["a", "b"]
+        assert results.path.read_bytes() == whole + line
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"value": 1}', "\N{REPLACEMENT CHARACTER}"])
+def test_a_bad_line_is_refused_with_its_number(line, tmp_path):
+    """What is not a record is named, not skipped: it may be results that were damaged."""
+    results = ResultFile(tmp_path / "runs.jsonl")
+    results.path.write_text('{"run": "a"}\n' + line + "\n")
+    with pytest.raises(UsageError, match="line 2: not the record of a run"):
+        results.records()
+
+
+def test_a_simulated_record_belongs_to_one_digest(tmp_path):
+    """Another digest finds nothing; a damaged file is refused."""
+    file = SimulatedFile(tmp_path / "new" / "metrics.json")
+    assert file.record("a") is None
+    file.write({"values": {}}, "a")
+    assert file.record("a") == {"experiment": "a", "values": {}}
+    assert file.record("b") is None
+    file.path.write_text("{")
+    with pytest.raises(UsageError, match="not the record of an experiment"):
+        file.record("a")
