@@ -1,7 +1,8 @@
-"""Faults, short but real: kills at calls of the operating system, and two processes in one folder with pauses."""
+"""Faults, short but real: kills at system calls, power cuts, and two processes in one folder with pauses."""
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -10,22 +11,19 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from coterie.experiment.run import Run
+from coterie.ledger import Ledger
+from coterie.ledger.verify import verify
 from support.cli.command import coterie
-from support.experiment.tiny import ROUNDS, tiny_spec, write_spec
+from support.experiment.tiny import ROUNDS, finished, tiny_spec, told, write_spec
+from support.faults.disk import Disk, fates
+from support.faults.recorded import mark_seals
+from support.faults.shim import FAULTS, recorded, shim
 
-FAULTS = Path(__file__).parents[1] / "support" / "faults"
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory):
-    """The library that kills a process at its n-th writing call."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler, which kills at chosen system calls need")
-    library = tmp_path_factory.mktemp("shim") / "kill_at.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, FAULTS / "kill_at.c", "-ldl"], check=True)
-    return library
+__all__ = ["shim"]  # a fixture
+SECOND_READER = Path(__file__).parents[2] / "docs" / "verify_ledger.py"
 
 
 @pytest.mark.parametrize("protocol", ["plain", "open"])
@@ -54,6 +52,58 @@ def test_a_run_killed_at_any_writing_call_ends_at_the_same_model(data, new_folde
             "model": whole["model"],
         }
         assert kill == {"call": kill["call"], **expected}, run.stderr
+
+
+@pytest.mark.parametrize("protocol", ["plain", "open", "secagg+"])
+def test_a_power_cut_at_any_call_changes_nothing(data, new_folder, shim, protocol, request):
+    """Whatever was not synced is lost or torn: the run is taken up, and ends at the same model.
+
+    The ledger has every head that a step left behind, for both readers, and no device seals a round twice, with
+    those that it sealed before the cut. Half of `--kills` cuts are tried; with 0, one at every call.
+    """
+    base = new_folder().parent
+    spec = tiny_spec(data, protocol)
+    whole = finished(spec, base / "whole")
+    whole.close()
+    calls = recorded(shim, "run", base / "recorded", write_spec(spec, base / "spec.toml"))
+    begun = next(number for number, call in enumerate(calls) if call[0] == "N" and call[1].startswith("head"))
+    rng = random.Random(protocol)
+    chosen = sorted(
+        rng.sample(range(begun, len(calls)), request.config.getoption("--kills") // 2 or len(calls) - begun)
+    )
+    disk, marks = Disk(base / "recorded"), []
+    for number, call in enumerate(calls):
+        disk.apply(call)
+        if call[0] == "N":
+            marks.append(call[1].split())
+        if number in chosen:
+            fate = rng.choice(list(fates(rng)))
+            disk.write(base / "cut", fate)
+            check_taken_up(base / "cut" / "run", whole, marks)
+            shutil.rmtree(base / "cut")
+
+
+def check_taken_up(folder, whole, marks):
+    """Take a run up after a power cut, to its end."""
+    sealed = [(user, int(round_)) for kind, *about in marks if kind == "sealed" for user, round_ in [about]]
+    heads = [about[0] for kind, *about in marks if kind == "head"]
+    undo = mark_seals(lambda user, round_: sealed.append((user, round_)))
+    try:
+        with Run.resume(folder, workers=1) as run:
+            for _ in run.steps():
+                pass
+            assert torch.equal(run.parameters, whole.parameters)
+            assert told(run.rows) == told(whole.rows)
+    finally:
+        undo()
+    assert len(sealed) == len(set(sealed))
+    assert verify(folder, bytes.fromhex(heads[-1])).sound
+    second = subprocess.run(
+        [sys.executable, SECOND_READER, folder / "ledger.sqlite", heads[-1]], check=False, capture_output=True
+    )
+    assert second.returncode == 0, second.stderr
+    with Ledger.open(folder, read_only=True) as ledger:
+        assert sum(each.state.value in ("committed", "skipped") for each in ledger.rounds()) == ROUNDS
 
 
 def test_a_second_process_is_refused_while_the_first_is_paused(data, new_folder):

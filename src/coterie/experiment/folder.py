@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import UsageError
 from coterie.experiment.record import RecordFile, RoundRow, row_of
-from coterie.storage.files import atomic_write, reading, remove_unfinished, writing
+from coterie.storage.files import atomic_write, reading, remove_unfinished, sync_folder, writing
 from coterie.storage.lock import FileLock
 from coterie.values import FloatArray
 
@@ -68,7 +68,10 @@ class RunFolder:
                 else:
                     what = "is not empty;"
                 raise UsageError(f"{path} {what} give another folder with --out")
+            new = [each for each in (path, *path.parents) if not each.exists()]
             (path / "checkpoints").mkdir(parents=True)
+            for each in {path, *new}:
+                sync_folder(each.parent)  # a power cut must not take the whole folder away, rounds later
         return cls(path)
 
     @classmethod

@@ -92,18 +92,19 @@ class RecordFile:
             os.fsync(file.fileno())
 
     def repair(self) -> None:
-        """Drop a line that a crash cut off."""
+        """Drop a last line that a crash cut off."""
         with reading(self.path):
             data = self.path.read_bytes()
-        if not data.endswith(b"\n"):
+        whole = _whole_lines(data)
+        if whole != data:
             with atomic_write(self.path) as file:
-                file.write(data[: data.rfind(b"\n") + 1])
+                file.write(whole)
 
 
 def read_record(path: Path) -> RunRecord:
     """Read a run's record; a last line that is not whole is left out."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _whole_lines(path.read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as a run's record: {error}") from None
     lines = text.split("\n")[:-1]
@@ -128,6 +129,16 @@ def row_of(values: Mapping[str, Any], where: str) -> RoundRow:
         if not (type(value) in kinds or whole) or (type(value) is float and not math.isfinite(value)):
             raise UsageError(f"{where}: {name} is {value!r:.40}; the file was changed")
     return RoundRow(**values)
+
+
+def _whole_lines(data: bytes) -> bytes:
+    """Return a record without a last line that a crash or a power cut left in part.
+
+    Of a line that was not synced, a power cut can leave the end without the beginning, which then reads as zeros.
+    """
+    whole = data[: data.rfind(b"\n") + 1]
+    last = whole.rfind(b"\n", 0, len(whole) - 1) + 1
+    return whole[:last] if last and b"\0" in whole[last:] else whole
 
 
 def _object(line: str, path: Path, number: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Runs that are killed at chosen calls of the operating system: each is resumed, and must end at the same model.
 
-Called under the preloaded kill_at.c with a spec's file, a folder, and how many calls to choose (0: every one).
+Called under the preloaded disk_calls.c with a spec's file, a folder, and how many calls to choose (0: every one).
 Prints a JSON line with the number of calls and where the uninterrupted run ends, then one for each kill.
 """
 
