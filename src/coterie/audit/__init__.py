@@ -1,7 +1,7 @@
 """What a participation log gives away: privacy levels, isolated users, fairness gap, cardinality."""
 
 from coterie.audit.engine import Audit, Bracket, IsolatedUser
-from coterie.audit.evidence import Evidence, Source
+from coterie.audit.evidence import Evidence, Provenance
 from coterie.audit.figures import Figure
 from coterie.audit.forecast import Forecast, Omission, Policy, Span, forecast
 from coterie.audit.measures import Measures, RoundMeasures, RunningMeasures, measure
@@ -28,10 +28,10 @@ __all__ = [
     "Measures",
     "Omission",
     "Policy",
+    "Provenance",
     "Question",
     "RoundMeasures",
     "RunningMeasures",
-    "Source",
     "Span",
     "StrongLevel",
     "Verdict",

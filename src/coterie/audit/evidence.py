@@ -11,7 +11,7 @@ from coterie.values import BatchPlan, IntArray, ParticipationLog
 
 
 @dataclass(frozen=True)
-class Source:
+class Provenance:
     """Where a log was read: its place, the digest of what was judged, and what the reader understood.
 
     `digest_of` says what the digest is of: `sha256` of a file's bytes, or `head`, the hash of a ledger's last
@@ -56,7 +56,7 @@ class Evidence:
     plan_since: int = 0
     sealed: bool = False
     overrides: tuple[int, ...] = ()
-    source: Source | None = None
+    source: Provenance | None = None
 
     def __post_init__(self) -> None:
         set_rounds = self.log.set_rounds
@@ -134,11 +134,11 @@ class Evidence:
         return self.only(np.setdiff1d(np.arange(self.log.users), users))
 
 
-def _places(wanted: IntArray, users: IntArray) -> IntArray:
+def _places(some: IntArray, users: IntArray) -> IntArray:
     """Return the places of those wanted among the users; who is not there is left out."""
-    places: IntArray = np.searchsorted(users, wanted)
+    places: IntArray = np.searchsorted(users, some)
     there = places < len(users)
-    there[there] = users[places[there]] == wanted[there]
+    there[there] = users[places[there]] == some[there]
     return places[there]
 
 

@@ -2,18 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coterie.values import IntArray
-from coterie.values.words import counted, number
+from coterie.values.words import Tone, counted, number
 
 if TYPE_CHECKING:
     from coterie.audit.verdict import Verdict
-
-Tone: TypeAlias = Literal["plain", "good", "warning"]
-"""How a statement is meant: as it is, as it should be, or as something to look at."""
 
 
 @dataclass(frozen=True)

@@ -194,23 +194,23 @@ def lasting_level(evidence: Evidence, policy: Policy) -> int:
     return int(sizes.min(initial=strong.level))
 
 
-Outcome: TypeAlias = tuple[int | None, int | None, int | None]
+TrialResult: TypeAlias = tuple[int | None, int | None, int | None]
 """After how many further rounds the level falls, the first user is isolated, and everyone is."""
 
 
 def _simulate(
     log: ParticipationLog,
     trials: int,
-    trial: Callable[[IsolatedUsers], Outcome | None],
+    trial: Callable[[IsolatedUsers], TrialResult | None],
     stopped: Callable[[], bool],
-) -> list[Outcome]:
+) -> list[TrialResult]:
     """Continue the log so many times, or as often as there is time."""
     now = IsolatedUsers(log.users)
     for _, members in log.sets():
         if stopped():
             return []
         now.add(members)
-    results: list[Outcome] = []
+    results: list[TrialResult] = []
     for _ in range(trials):
         outcome = trial(deepcopy(now))
         if outcome is None:
@@ -256,7 +256,7 @@ def _draw_batches(evidence: Evidence) -> Draw:
 
 def _trial(
     state: IsolatedUsers, level: int, draw: Draw, rng: np.random.Generator, stopped: Callable[[], bool]
-) -> Outcome | None:
+) -> TrialResult | None:
     """Continue a log at random until everyone is isolated; None if there was no time to find out."""
     users = state.everyone
     falls: int | None = None

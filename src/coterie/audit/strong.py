@@ -79,25 +79,25 @@ class StrongLevel:
         """Take in one more learned set; return what each new class was cut from, -1 for users never seen."""
         users = learned_set(members, self._users)
         # int64: as an index it needs no conversion, and the sort below is vectorised for it.
-        touched, where, inside = np.unique(
+        classes, where, inside = np.unique(
             self._class_of[users].astype(np.int64), return_inverse=True, return_counts=True
         )
-        before = self._sizes[touched]
+        before = self._sizes[classes]
         cut = inside != before  # part of a class, or users never seen before
         if not cut.any():
-            return touched[:0]
+            return classes[:0]
         parts = inside[cut]
         fresh = np.arange(self._classes, self._classes + len(parts))
         self._classes += len(parts)
         self._sizes[fresh] = parts
-        renamed = touched.copy()
+        renamed = classes.copy()
         renamed[cut] = fresh
         self._class_of[users] = renamed[where]
-        split = cut & (touched >= 0)
+        split = cut & (classes >= 0)
         left = before[split] - inside[split]
-        self._sizes[touched[split]] = left
+        self._sizes[classes[split]] = left
         self._level = min(self._level, int(parts.min()), int(left.min(initial=self._level)))
-        parents: IntArray = touched[cut]
+        parents: IntArray = classes[cut]
         return parents
 
 

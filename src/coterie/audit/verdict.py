@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from coterie.audit.engine import MOST_CLASSES, Audit, Bracket, IsolatedUser
-from coterie.audit.evidence import Evidence, Source
+from coterie.audit.evidence import Evidence, Provenance
 from coterie.audit.forecast import Forecast, Omission, forecast
 from coterie.audit.measures import RoundMeasures, final_measures, participation_counts
 from coterie.audit.plan_check import Breach, breaches
@@ -24,7 +24,7 @@ from coterie.errors import UsageError
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.checks import check_count
 
-LISTED = 20
+MOST_LISTED = 20
 """So many smallest classes, and users with their combination in full, are listed unless more are asked for."""
 _TRIALS = 20  # of the forecast
 _FORECAST_SHARE = 0.3  # of the time; the weak level has the rest
@@ -42,7 +42,7 @@ class Question:
     named_colluders: tuple[int, ...] = ()
     """Users of the log who tell the server what they know; all that is said is then about the others."""
     required: int | None = None
-    combinations: int | None = LISTED
+    combinations: int | None = MOST_LISTED
     """For how many isolated users to compute the combination; None for all."""
 
 
@@ -102,7 +102,7 @@ class Verdict:
         return self.judged.log
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> Provenance | None:
         """Where the log was read, if it was."""
         return self.evidence.source
 
@@ -242,7 +242,7 @@ def examine(
     for bracket in audit.refine(lambda: -1.0 if stopped() else left()):
         tell(f"the weak level: {bracket.low} to {bracket.high}")
     weak = audit.weak if len(near.log.set_rounds) else Bracket(users, users, None)
-    broken = breaches(evidence)
+    plan_breaches = breaches(evidence)
     return Verdict(
         evidence=evidence,
         judged=judged,
@@ -256,7 +256,7 @@ def examine(
         isolation_known=known,
         eliminated=audit.complete,
         window=window,
-        breaches=None if broken is None else tuple(broken),
+        breaches=None if plan_breaches is None else tuple(plan_breaches),
         before_unknown=_before_unknown(judged, users),
         forecast=coming if isinstance(coming, Forecast) else None,
         omissions=tuple(_omissions(audit, weak, window, coming, settled=settled or known)),
@@ -304,7 +304,7 @@ def _classes(log: ParticipationLog, participants: IntArray, users: int) -> Class
             level = strong.level
             falls.append((round_, level))
     smallest = np.flatnonzero(strong.sizes == level)
-    chosen = np.flatnonzero(np.isin(strong.class_of, smallest[:LISTED]))
+    chosen = np.flatnonzero(np.isin(strong.class_of, smallest[:MOST_LISTED]))
     groups: dict[int, list[int]] = {}
     for user in chosen.tolist():
         groups.setdefault(int(strong.class_of[user]), []).append(int(participants[user]))
@@ -315,16 +315,16 @@ def _classes(log: ParticipationLog, participants: IntArray, users: int) -> Class
     )
 
 
-def _with_combinations(audit: Audit, wanted: int | None, stopped: Callable[[], bool]) -> list[IsolatedUser]:
+def _with_combinations(audit: Audit, most: int | None, stopped: Callable[[], bool]) -> list[IsolatedUser]:
     """Return the isolated users; the first ones with a combination as their proof."""
     isolated = audit.isolated
-    first = isolated if wanted is None else isolated[:wanted]
+    first = isolated if most is None else isolated[:most]
     missing = [each.user for each in first if not isinstance(each.proof, Combination)]
     proofs: dict[int, Combination] = {}
-    for start in range(0, len(missing), LISTED):
+    for start in range(0, len(missing), MOST_LISTED):
         if stopped():
             break
-        proofs |= audit.combinations(missing[start : start + LISTED])
+        proofs |= audit.combinations(missing[start : start + MOST_LISTED])
     return [IsolatedUser(each.user, each.round, proofs.get(each.user, each.proof)) for each in isolated]
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coterie.audit.explanation import explanations
-from coterie.audit.figures import Figure, Tone, further_figures, lead_figures
+from coterie.audit.figures import Figure, further_figures, lead_figures
 from coterie.audit.forecast import Policy, Span
 from coterie.values import ParticipationLog
-from coterie.values.words import counted, display_name, number, spans
+from coterie.values.words import Tone, counted, display_name, number, spans
 
 if TYPE_CHECKING:
     from coterie.audit.verdict import Verdict
@@ -73,8 +73,8 @@ def _headline(verdict: "Verdict") -> str:
     core, required = _core(verdict), verdict.question.required
     if required is None:
         return f"{core[0].upper()}{core[1:]}."
-    met = "is met" if verdict.met else "is not met"
-    return f"The required level of {number(required)} {met}: {core}."
+    outcome = "is met" if verdict.met else "is not met"
+    return f"The required level of {number(required)} {outcome}: {core}."
 
 
 def _core(verdict: "Verdict") -> str:
@@ -230,11 +230,11 @@ def _colluding(verdict: "Verdict") -> Iterator[str]:
 
 
 def _against_plan(verdict: "Verdict") -> Iterator[str]:
-    broken = verdict.breaches
-    if broken is not None and verdict.learned:
-        rounds = len({breach.round for breach in broken})
-        split = len({breach.batch for breach in broken if breach.batch is not None})
-        if not broken:
+    breaches = verdict.breaches
+    if breaches is not None and verdict.learned:
+        rounds = len({breach.round for breach in breaches})
+        split = len({breach.batch for breach in breaches if breach.batch is not None})
+        if not breaches:
             plain = "; in plain rounds that hides nothing" if verdict.judged.plain else ""
             yield f"Batches took part whole or not at all, as the plan says{plain}."
         elif split:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.audit import Evidence, Source
+from coterie.audit import Evidence, Provenance
 from coterie.errors import UsageError
 from coterie.ledger import Ledger
 from coterie.ledger.location import FILE, is_url
@@ -42,10 +42,10 @@ def read_evidence(
     understanding = file.understanding
     notes = () if understanding.exact else tuple(understanding.sentences())
     warnings = (*understanding.warnings, *_like_names(file.log.names or ()))
-    return with_names(file.log, Source(file.name, file.sha256, notes=notes, warnings=warnings))
+    return with_names(file.log, Provenance(file.name, file.sha256, notes=notes, warnings=warnings))
 
 
-def with_names(log: ParticipationLog, source: Source | None = None) -> tuple[Evidence, int]:
+def with_names(log: ParticipationLog, source: Provenance | None = None) -> tuple[Evidence, int]:
     """Give users without a name their number as one; of these only those who took part stay in the log."""
     if log.names is not None:
         return Evidence(log, source=source), log.users
@@ -100,7 +100,7 @@ def _from_ledger(place: str | os.PathLike[str], rounds: int | None) -> tuple[Evi
         plan_since=plan_since,
         sealed=sealed,
         overrides=tuple(sorted(user for each in snapshot.overrides for user in each.users.tolist())),
-        source=Source(address, snapshot.head.hash.hex(), "head"),
+        source=Provenance(address, snapshot.head.hash.hex(), "head"),
     )
     return evidence, log.users
 

@@ -9,11 +9,10 @@ import typer
 
 from coterie import __version__
 from coterie.cli import audit, device, init, ledger, plan, report, reproduce, run, simulate
-from coterie.cli.options import help_without_command
+from coterie.cli.options import EXIT_INTERRUPTED, help_without_command
 from coterie.errors import CoterieError
 
 EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
 # Every way of using a command wrongly; typer has no public name for it, only for this one kind.
 BAD_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -38,8 +37,8 @@ app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"coterie {__version__}")
         raise typer.Exit
 

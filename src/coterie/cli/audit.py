@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli.options import Json
+from coterie.cli.options import EXIT_INTERRUPTED, Json
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from coterie.audit import Verdict
 
 EXIT_NOT_MET = 1
-EXIT_INTERRUPTED = 130
 
 
 def audit(

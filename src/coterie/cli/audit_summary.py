@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from coterie.audit import Figure, Verdict
 
-SHOWN = 5
+MOST_SHOWN = 5
 """So many isolated users, classes and breaches are printed; the JSON record holds more."""
 SHORT = 8
 """Combinations of up to so many sums are written out."""
@@ -84,14 +84,14 @@ def _bullets(sentences: Iterable[str]) -> Table:
 
 
 def _isolation(verdict: Verdict) -> Iterator[str]:
-    for each in verdict.isolated[:SHOWN]:
+    for each in verdict.isolated[:MOST_SHOWN]:
         if isinstance(each.proof, Combination):
             proof = _sums(each.proof, verdict)
         else:
             proof = f"the first {number(each.proof.sets)} sums determine every update"
         yield f"{user_name(verdict.log, each.user)}: since round {each.round}; {proof}"
-    if len(verdict.isolated) > SHOWN:
-        last, more = verdict.isolated[-1], len(verdict.isolated) - SHOWN
+    if len(verdict.isolated) > MOST_SHOWN:
+        last, more = verdict.isolated[-1], len(verdict.isolated) - MOST_SHOWN
         yield f"and {number(more)} more, the last one since round {last.round} (--json lists all)"
 
 
@@ -112,15 +112,15 @@ def _smallest(verdict: Verdict) -> Iterator[str]:
     classes = verdict.classes
     if not verdict.learned or (verdict.strong == 1 and verdict.isolated):
         return
-    for users in classes.smallest[:SHOWN]:
+    for users in classes.smallest[:MOST_SHOWN]:
         yield listing(user_name(verdict.log, user) for user in users)
-    if classes.count > SHOWN:
-        yield f"and {number(classes.count - SHOWN)} more of {counted(classes.level, 'user')}"
+    if classes.count > MOST_SHOWN:
+        yield f"and {number(classes.count - MOST_SHOWN)} more of {counted(classes.level, 'user')}"
 
 
 def _breaches(verdict: Verdict) -> Iterator[str]:
     breaches = verdict.breaches or ()
-    for breach in breaches[:SHOWN]:
+    for breach in breaches[:MOST_SHOWN]:
         present = listing(user_name(verdict.evidence.log, user) for user in breach.present)
         if breach.batch is None:
             strangers = (
@@ -130,5 +130,5 @@ def _breaches(verdict: Verdict) -> Iterator[str]:
         else:
             missing = listing(plan_user_name(verdict, user) for user in breach.missing)
             yield f"Round {breach.round} split batch {breach.batch}: {present} without {missing}"
-    if len(breaches) > SHOWN:
-        yield f"and {number(len(breaches) - SHOWN)} more"
+    if len(breaches) > MOST_SHOWN:
+        yield f"and {number(len(breaches) - MOST_SHOWN)} more"

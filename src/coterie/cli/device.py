@@ -41,7 +41,7 @@ def show(file: File = None, json_: Json = False) -> None:
 
       coterie device show phone.sqlite
     """
-    with _opened(file) as device:
+    with _open_device(file) as device:
         scopes = [_scope_record(_membership(device, scope), scope) for scope in device.scopes]
     if json_:
         typer.echo(json.dumps({"file": str(file), "scopes": scopes}))
@@ -80,7 +80,7 @@ def override(
     """
     if not scope:
         raise UsageError("say which data scope: --scope NAME, as coterie device show prints it")
-    with _opened(file) as device:
+    with _open_device(file) as device:
         if scope not in device.scopes:
             known = ", ".join(device.scopes) or "none"
             raise UsageError(f"{file} has no scope {scope!r}; it has {known}")
@@ -93,7 +93,7 @@ def override(
 
 
 @contextmanager
-def _opened(file: Path | None) -> Iterator[DeviceFile]:
+def _open_device(file: Path | None) -> Iterator[DeviceFile]:
     from coterie.device import DeviceFile
 
     if file is None:

@@ -26,7 +26,7 @@ BATCHES_SHOWN = 10
 NAMES_SHOWN = 5
 
 
-def _given(ledger: str) -> str:
+def _require_location(ledger: str) -> str:
     """Refuse to look for a ledger that was not named (typer's own refusal of it garbles --help)."""
     if not ledger:
         raise UsageError("say which ledger: its file, a run's folder, or a PostgreSQL URL")
@@ -45,7 +45,10 @@ app = typer.Typer(
 Location = Annotated[
     str,
     typer.Argument(
-        metavar="LEDGER", help="A file, a run's folder, or a PostgreSQL URL.", callback=_given, show_default=False
+        metavar="LEDGER",
+        help="A file, a run's folder, or a PostgreSQL URL.",
+        callback=_require_location,
+        show_default=False,
     ),
 ]
 
@@ -75,11 +78,11 @@ def show(
     last = _count(rounds)
     with waiting(f"Reading {_place(ledger)}"), Ledger.open(ledger, read_only=True) as source:
         place, snapshot, durable = source.place, source.snapshot(), source.durable
-    shown = snapshot.rounds[max(0, len(snapshot.rounds) - last) :] if last is not None else snapshot.rounds
+    latest = snapshot.rounds[max(0, len(snapshot.rounds) - last) :] if last is not None else snapshot.rounds
     if json_:
-        typer.echo(json.dumps({**_record(place, snapshot, shown), "durable": durable}, allow_nan=False))
+        typer.echo(json.dumps({**_record(place, snapshot, latest), "durable": durable}, allow_nan=False))
     else:
-        _print(place, snapshot, shown)
+        _print(place, snapshot, latest)
         if not durable:
             typer.echo("Not durable: the server has fsync off, and a power cut there can lose records.")
 
@@ -198,7 +201,7 @@ def _hash(head: str | None) -> bytes | None:
     return earlier
 
 
-def _record(place: str, snapshot: Snapshot, shown: tuple[Round, ...]) -> dict[str, Any]:
+def _record(place: str, snapshot: Snapshot, rounds: tuple[Round, ...]) -> dict[str, Any]:
     plan = snapshot.plan
     return {
         "ledger": snapshot.id,
@@ -220,7 +223,7 @@ def _record(place: str, snapshot: Snapshot, shown: tuple[Round, ...]) -> dict[st
         "unknown_rounds": snapshot.unknown_rounds,
         "plain_rounds": snapshot.plain_rounds,
         "files": dict(snapshot.files),
-        "last": [_round_record(each) for each in shown],
+        "last": [_round_record(each) for each in rounds],
         "batches": [
             {"batch": batch, "asked": asked, "learned": learned, "lost": lost}
             for batch, (asked, learned, lost) in enumerate(
@@ -280,8 +283,8 @@ def _plain(text: str) -> str:
 
 
 def _numbers(rounds: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, rounds[:20]))
-    return shown if len(rounds) <= 20 else f"{shown} and {len(rounds) - 20} more"  # noqa: PLR2004 - a line's worth
+    text = ", ".join(map(str, rounds[:20]))
+    return text if len(rounds) <= 20 else f"{text} and {len(rounds) - 20} more"  # noqa: PLR2004 - a line's worth
 
 
 def _print(place: str, snapshot: Snapshot, shown: tuple[Round, ...]) -> None:
@@ -318,7 +321,7 @@ def _print(place: str, snapshot: Snapshot, shown: tuple[Round, ...]) -> None:
     )
 
 
-def _rounds_table(shown: tuple[Round, ...]) -> Table:
+def _rounds_table(rounds: tuple[Round, ...]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -333,7 +336,7 @@ def _rounds_table(shown: tuple[Round, ...]) -> Table:
         ("why", "left"),
     ):
         table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=heading != "why")
-    for each in shown:
+    for each in rounds:
         sets = [len(users) for users in each.exposure]
         protocol = f"{each.protocol}, sealed" if each.sealed else each.protocol
         table.add_row(

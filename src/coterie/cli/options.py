@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from coterie.values import AvailabilityLog
 
+EXIT_INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended."""
 
 PerRound = Annotated[int | None, typer.Option(help="K, the most users that take part in one round (required).")]
 Users = Annotated[int | None, typer.Option(help="N, the number of users; an availability log names them itself.")]

@@ -142,25 +142,25 @@ def _print_report(trade_off: TradeOff) -> None:
         f"random selection aggregates {trade_off.random_cardinality:.2f} users a round."
     )
     kinds = _different_kinds(trade_off)
-    shown = [option for option in trade_off.options if option.kind in kinds]
-    levels, folded = _worth_showing(shown)
-    shown = [option for option in shown if option.privacy in levels]
-    table = _wide_table(shown, kinds, trade_off.recommended)
-    if shown and Measurement.get(console, console.options.update(width=1000), table).maximum <= console.width:
+    options = [option for option in trade_off.options if option.kind in kinds]
+    levels, folded = _worth_showing(options)
+    options = [option for option in options if option.privacy in levels]
+    table = _wide_table(options, kinds, trade_off.recommended)
+    if options and Measurement.get(console, console.options.update(width=1000), table).maximum <= console.width:
         console.print(table)
-    elif shown:
+    elif options:
         for kind in kinds:
-            console.print(_narrow_table([o for o in shown if o.kind == kind], kind, trade_off.recommended))
+            console.print(_narrow_table([o for o in options if o.kind == kind], kind, trade_off.recommended))
     if folded:
         console.print(f"T = {_levels(folded)}: (nearly) every round is skipped.")
     if len(kinds) < len(trade_off.kinds):
         console.print("Plans by availability give the same: all users are away equally often.")
     console.print(
         "C users aggregated per round · skip share of rounds skipped · F fairness gap · × rounds needed where "
-        "random selection needs one" + (" · ~ simulated" if not all(o.trade.exact for o in shown) else "")
+        "random selection needs one" + (" · ~ simulated" if not all(o.trade.exact for o in options) else "")
     )
-    if shown and shown[0].churn is not None:
-        console.print(_churn_table(shown, kinds))
+    if options and options[0].churn is not None:
+        console.print(_churn_table(options, kinds))
     console.print(f"\n{trade_off.verdict}", style="bold")
     console.print(f"Rule: {RULE}.")
     for warning in trade_off.warnings:
@@ -176,12 +176,12 @@ def _different_kinds(trade_off: TradeOff) -> list[str]:
     return list(trade_off.kinds[:1] if same else trade_off.kinds)
 
 
-def _worth_showing(shown: list[Option]) -> tuple[set[int], list[int]]:
+def _worth_showing(options: list[Option]) -> tuple[set[int], list[int]]:
     """Return the levels that say something, and those at which no plan completes a round."""
     from coterie.planning import MOST_SKIPPED
 
-    levels = {option.privacy for option in shown}
-    running = {option.privacy for option in shown if option.trade.skipped < MOST_SKIPPED}
+    levels = {option.privacy for option in options}
+    running = {option.privacy for option in options if option.trade.skipped < MOST_SKIPPED}
     # One row is no more to read than a sentence about it.
     return (running, sorted(levels - running)) if len(levels - running) > 1 else (levels, [])
 
@@ -190,7 +190,7 @@ def _levels(levels: list[int]) -> str:
     return f"{levels[0]} to {levels[-1]}" if len(levels) > 3 else ", ".join(map(str, levels))  # noqa: PLR2004
 
 
-def _wide_table(shown: list[Option], kinds: list[str], choice: Option | None) -> Table:
+def _wide_table(options: list[Option], kinds: list[str], choice: Option | None) -> Table:
     """One row per T, the kinds of plan side by side."""
     from rich.table import Table
 
@@ -201,8 +201,8 @@ def _wide_table(shown: list[Option], kinds: list[str], choice: Option | None) ->
         for heading in ("C", "skip", "F", "×"):
             title = kind.replace("-availability", "\navailability") if heading == "C" else ""
             table.add_column(f"{title}\n{heading}", justify="right", vertical="bottom", no_wrap=True)
-    for start in range(0, len(shown), len(kinds)):
-        row = shown[start : start + len(kinds)]
+    for start in range(0, len(options), len(kinds)):
+        row = options[start : start + len(kinds)]
         marked = choice is not None and choice.privacy == row[0].privacy
         table.add_row(
             MARK if marked else "",
@@ -214,14 +214,14 @@ def _wide_table(shown: list[Option], kinds: list[str], choice: Option | None) ->
     return table
 
 
-def _narrow_table(shown: list[Option], kind: str, choice: Option | None) -> Table:
+def _narrow_table(options: list[Option], kind: str, choice: Option | None) -> Table:
     """One row per T, for one kind of plan, within 60 columns."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, title=f"Plan {kind}", title_justify="left")
     for heading in ("", "T", "batches", "cohort", "C", "skip", "F", "×"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for option in shown:
+    for option in options:
         marked = option is choice
         table.add_row(
             MARK if marked else "", *_plan_cells(option), *_trade_cells(option), style="bold" if marked else None
@@ -244,16 +244,16 @@ def _trade_cells(option: Option) -> tuple[str, str, str, str]:
     )
 
 
-def _churn_table(shown: list[Option], kinds: list[str]) -> Table:
+def _churn_table(options: list[Option], kinds: list[str]) -> Table:
     from rich.table import Table
 
     table = Table(title="After a year of leavers, nobody joining", title_justify="left", box=None, pad_edge=False)
     for heading in ("T", "batches retired", "users stranded", *(f"C {kind}" for kind in kinds)):
         table.add_column(heading, justify="right")
-    for start in range(0, len(shown), len(kinds)):
-        left = [option.churn for option in shown[start : start + len(kinds)] if option.churn is not None]
+    for start in range(0, len(options), len(kinds)):
+        left = [option.churn for option in options[start : start + len(kinds)] if option.churn is not None]
         table.add_row(
-            str(shown[start].privacy),
+            str(options[start].privacy),
             f"{left[0].retired_batches:.0%}",
             f"{left[0].stranded_users:.0f}",
             *(f"{churn.cardinality:.2f}" for churn in left),

@@ -59,9 +59,9 @@ def report(
     report_comparison(results, page, json_=json_)
 
 
-def page_for(given: list[Path], runs: tuple[RunResult, ...]) -> Path:
+def page_for(paths: list[Path], runs: tuple[RunResult, ...]) -> Path:
     """Return where a comparison goes unless told: into the folder that was given for all, or here."""
-    return given[0] / PAGE if len(given) == 1 and len(runs) > 1 else Path(PAGE)
+    return paths[0] / PAGE if len(paths) == 1 and len(runs) > 1 else Path(PAGE)
 
 
 def _report_one(run: RunResult, *, json_: bool) -> None:

@@ -130,10 +130,10 @@ def run(
         }
     )
     if seeds is not None and resume is None:
-        wanted = seed_list(seeds, seed)
+        seed_numbers = seed_list(seeds, seed)
         _run_series(
             _spec(spec_file, changes),
-            wanted,
+            seed_numbers,
             out or _new_folder_name(),
             workers,
             tensorboard=tensorboard,

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from coterie.report.page.blocks import Tile, Tone
+    from coterie.report.page.blocks import Tile
     from coterie.report.run.comparison import Comparison
     from coterie.report.run.result import RunResult
+    from coterie.values.words import Tone
 
 COLOURS: dict[Tone, str] = {"plain": "bold", "good": "bold green", "warning": "bold yellow"}
 

@@ -135,14 +135,14 @@ def simulate(
     check_one_source(users, dropout, availability)
     details = (("rounds_per_day", rounds_per_day), ("zones", zones), ("swing", swing), ("absence", absence),
                ("groups", groups), ("outage", outage))  # fmt: skip
-    given = {name: value for name, value in details if value is not None}
-    _check_effect(pattern, given, dropout, availability, redraw=redraw, joining=joining)
+    pattern_options = {name: value for name, value in details if value is not None}
+    _check_effect(pattern, pattern_options, dropout, availability, redraw=redraw, joining=joining)
     online = read_online(availability, users, round_column, user_column, delimiter)
     model: AvailabilityLog | AvailabilityModel | None = online
     choices = None if dropout is None else dropout_choices(dropout)
     if choices is not None and (redraw or pattern != "independent"):
         everyone = int(users or 0) + coterie.simulation.room_for_newcomers(joining, rounds)
-        model = _model(pattern, choices, everyone, seed, given, redraw=redraw)
+        model = _model(pattern, choices, everyone, seed, pattern_options, redraw=redraw)
         choices = None
     created = out is not None and _new_folder(out)
     about = f"dropout {dropout}, {'drawn anew' if redraw else pattern}"
@@ -191,7 +191,7 @@ PATTERNS = {
 
 def _check_effect(
     pattern: str,
-    given: dict[str, float],
+    pattern_options: dict[str, float],
     dropout: str | None,
     availability: Path | None,
     *,
@@ -203,7 +203,7 @@ def _check_effect(
         raise UsageError(f"--pattern is {pattern!r}: choose independent, daily, markov or groups")
     if availability is not None and (pattern != "independent" or redraw or joining):
         raise UsageError("a log is replayed as it is: leave out --pattern, --redraw and --joining")
-    for name, value in given.items():
+    for name, value in pattern_options.items():
         option = "--" + name.replace("_", "-")
         if name not in PATTERNS[pattern]:
             owner = next(owner for owner, names in PATTERNS.items() if name in names)
@@ -219,7 +219,7 @@ def _check_effect(
 
 
 def _model(
-    pattern: str, choices: list[float], users: int, seed: int, given: dict[str, Any], *, redraw: bool
+    pattern: str, choices: list[float], users: int, seed: int, pattern_options: dict[str, Any], *, redraw: bool
 ) -> AvailabilityModel:
     """Return when the users' absences fall."""
     import numpy as np
@@ -232,13 +232,15 @@ def _model(
     dropout = selection.draw_dropout(choices, users, rng)
     match pattern:
         case "daily":
-            zones = given.get("zones", 8)
+            zones = pattern_options.get("zones", 8)
             places = rng.integers(zones, size=users) / zones
-            return selection.DailyCycle(dropout, places, given.get("rounds_per_day", 24), given.get("swing", 0.8))
+            return selection.DailyCycle(
+                dropout, places, pattern_options.get("rounds_per_day", 24), pattern_options.get("swing", 0.8)
+            )
         case "markov":
-            return selection.MarkovOnOff(dropout, given.get("absence", 10.0))
-    members = rng.integers(given.get("groups", 10), size=users)
-    return selection.CorrelatedGroups(dropout, members, given.get("outage", 0.05))
+            return selection.MarkovOnOff(dropout, pattern_options.get("absence", 10.0))
+    members = rng.integers(pattern_options.get("groups", 10), size=users)
+    return selection.CorrelatedGroups(dropout, members, pattern_options.get("outage", 0.05))
 
 
 def _new_folder(out: Path) -> bool:

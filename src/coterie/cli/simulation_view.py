@@ -40,9 +40,9 @@ class SimulationView:
 
     def live(self) -> Live:
         """Return what shows the view as long as it is entered."""
-        shown = self._console.is_terminal
+        terminal = self._console.is_terminal
         self._live = Live(
-            self._bar, console=self._console, transient=True, refresh_per_second=4, auto_refresh=shown
+            self._bar, console=self._console, transient=True, refresh_per_second=4, auto_refresh=terminal
         )
         return self._live
 

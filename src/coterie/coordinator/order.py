@@ -200,7 +200,7 @@ class Coordinator:
         if ready is not None:
             reachable &= ready
         if plan is not None:
-            gone = np.append(self.ledger.retired, [True])  # the last entry speaks for users of no batch, in -1
-            reachable &= ~gone[plan.batch_of]
+            retired = np.append(self.ledger.retired, [True])  # the last entry speaks for users of no batch, in -1
+            reachable &= ~retired[plan.batch_of]
         rng = np.random.default_rng([self._seed, self.step])
         return self._selector[1].choose(reachable, self.ledger.counts[:known], rng)

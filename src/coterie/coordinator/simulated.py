@@ -81,9 +81,9 @@ class SimulatedUsers:
                 tasks[user] = answer
             elif answer is not None:
                 yield from self._sent(user, answer, moment)
-        given = self._train(tasks) if tasks else {}
+        contributions = self._train(tasks) if tasks else {}
         for user, task in tasks.items():
-            update, weight = given[user]
+            update, weight = contributions[user]
             try:
                 answer = self._clients[user].seal(task, update, weight=weight)
             except UsageError as error:

@@ -17,7 +17,7 @@ STEP_STATES = (State.COMMITTED, State.ABANDONED, State.SKIPPED)
 
 
 @dataclass(frozen=True, eq=False)
-class Progress:
+class RunProgress:
     """How far a run came, by its ledger: the steps whose checkpoint counts, and one that may lack it."""
 
     steps: tuple[Round, ...]
@@ -29,7 +29,7 @@ class Progress:
         return self.steps[-1].files[MODEL] if self.steps else ""
 
 
-def progress_of(folder: RunFolder, snapshot: Snapshot) -> Progress:
+def progress_of(folder: RunFolder, snapshot: Snapshot) -> RunProgress:
     """Return how far a run came; refuse a ledger that is not a run's."""
     if not {HEAD, DATA, MODEL} <= snapshot.files.keys():
         raise UsageError(
@@ -39,7 +39,7 @@ def progress_of(folder: RunFolder, snapshot: Snapshot) -> Progress:
     steps = tuple(each for each in ended if MODEL in each.files)
     if len(ended) - len(steps) > 1 or steps != tuple(ended[: len(steps)]):
         raise UsageError(f"{folder.ledger} is not the ledger of a run: rounds of it have no checkpoint")
-    return Progress(steps, ended[-1] if len(ended) > len(steps) else None)
+    return RunProgress(steps, ended[-1] if len(ended) > len(steps) else None)
 
 
 def checked_run(folder: RunFolder, ledger: Ledger) -> tuple[RunRecord, Snapshot]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.experiment.spec import Data
+from coterie.experiment.spec import DataSettings
 from coterie.training.data.dataset import Dataset, UserData
 from coterie.training.data.fetch import Progress, no_progress
 from coterie.training.data.own import read_folder
@@ -17,7 +17,7 @@ from coterie.training.data.published import DATASETS, load
 PARTITIONS = ("iid", "shards", "shards-shared", "dirichlet")
 
 
-def load_user_data(data: Data, rng: np.random.Generator, progress: Progress = no_progress) -> UserData:
+def load_user_data(data: DataSettings, rng: np.random.Generator, progress: Progress = no_progress) -> UserData:
     """Return the users' data as a spec describes it; published files that are missing are fetched."""
     if data.source in DATASETS:
         dataset = load(DATASETS[data.source], data.folder, progress)
@@ -44,7 +44,7 @@ def data_digest(user_data: UserData) -> str:
     return state.hexdigest()
 
 
-def _partition(data: Data, dataset: Dataset, rng: np.random.Generator) -> Partition:
+def _partition(data: DataSettings, dataset: Dataset, rng: np.random.Generator) -> Partition:
     labels = dataset.train.labels.numpy()
     match data.partition:
         case "iid":
@@ -65,6 +65,6 @@ def _partition(data: Data, dataset: Dataset, rng: np.random.Generator) -> Partit
     return partition
 
 
-def _in_order(partition: Partition, data: Data, rng: np.random.Generator) -> Partition:
+def _in_order(partition: Partition, data: DataSettings, rng: np.random.Generator) -> Partition:
     """Return shards as they are cut, the first user with the lowest labels, or handed out at random."""
     return partition.shuffled(rng) if data.order == "random" else partition

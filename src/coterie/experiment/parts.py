@@ -99,18 +99,18 @@ def _label_counts(user_data: UserData) -> IntArray:
 
 
 def _selector(spec: Spec, world: World) -> Selector:
-    users, wanted = spec.data.users, spec.selection
-    if wanted.plan:
+    users, selection = spec.data.users, spec.selection
+    if selection.plan:
         from coterie.storage.plans import read_plan
 
-        plan = read_plan(Path(wanted.plan))
+        plan = read_plan(Path(selection.plan))
         if plan.users != users:
-            raise UsageError(f"{wanted.plan} is a plan of {plan.users} users, not of {users}; set data.users")
-        selector: Selector = BatchSelector(plan, wanted.per_round, spare=wanted.spare)
+            raise UsageError(f"{selection.plan} is a plan of {plan.users} users, not of {users}; set data.users")
+        selector: Selector = BatchSelector(plan, selection.per_round, spare=selection.spare)
     else:
-        selector = selector_named(wanted.scheme, users, wanted.per_round, world.dropout)
+        selector = selector_named(selection.scheme, users, selection.per_round, world.dropout)
         if isinstance(selector, BatchSelector):
-            selector = replace(selector, spare=wanted.spare)
+            selector = replace(selector, spare=selection.spare)
     _check_aggregation(spec, selector)
     return selector
 
@@ -146,14 +146,14 @@ def _check_aggregation(spec: Spec, selector: Selector) -> None:
 
 def _rounding(spec: Spec, selector: Selector) -> WordRounding | None:
     """Return how a plain sum is rounded: as the words of secagg and secagg+ would be, for as many users."""
-    wanted = spec.aggregation
-    if wanted.protocol != "plain" or wanted.word_bits == 0:
+    aggregation = spec.aggregation
+    if aggregation.protocol != "plain" or aggregation.word_bits == 0:
         return None
     largest = int(selector.plan.sizes.max()) if isinstance(selector, BatchSelector) else 0
     return WordRounding(
-        word_bits=wanted.word_bits,
-        clip=wanted.clip,
-        weight_cap=wanted.weight_cap if spec.training.weighting == "examples" else 1,
+        word_bits=aggregation.word_bits,
+        clip=aggregation.clip,
+        weight_cap=aggregation.weight_cap if spec.training.weighting == "examples" else 1,
         cohort=spec.selection.per_round + spec.selection.spare * largest,
     )
 

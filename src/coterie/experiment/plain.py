@@ -35,7 +35,7 @@ class PlainAggregation:
     def gather(self, round_: int, cohort: Cohort, ended: EndedRounds) -> RoundOutcome:
         """Train whoever is not lost, and take the mean; the server sees every update that arrives by itself."""
         del ended
-        users, broken = self.survivors(cohort)
+        users, lost = self.survivors(cohort)
         if len(users) == 0:
             raise TooFewUsers("no user of the cohort was left, or no whole batch")
         mean, losses = self.mean(users)
@@ -47,7 +47,7 @@ class PlainAggregation:
             alone=users,
             included=users,
             mean=mean.cpu().numpy().astype(np.float64),
-            lost=broken,
+            lost=lost,
         )
 
     def mean(self, users: IntArray) -> tuple[Tensor, FloatArray]:
@@ -66,5 +66,5 @@ class PlainAggregation:
         if plan is None or not self.parts.spec.aggregation.sealed:
             return cohort.users[~lost[cohort.users]], {}
         whole = np.array([not lost[plan.batch(batch)].any() for batch in cohort.batches], dtype=np.bool_)
-        broken = dict.fromkeys(cohort.batches[~whole].tolist(), "a member was lost")
-        return plan.users_of(cohort.batches[whole]), broken
+        incomplete = dict.fromkeys(cohort.batches[~whole].tolist(), "a member was lost")
+        return plan.users_of(cohort.batches[whole]), incomplete

@@ -18,10 +18,10 @@ def run_of_seed(
     spec: Spec, series: Path, seed: int, progress: Progress = no_progress, *, workers: int | None = None
 ) -> Run:
     """Return the run of a spec with a seed: begun in the folder of the series, or taken up where it stopped."""
-    wanted, folder = spec.changed({"seed": seed}), seed_folder(series, seed)
+    seeded, folder = spec.changed({"seed": seed}), seed_folder(series, seed)
     record = folder / "record.jsonl"
     if not record.is_file():
-        return Run.start(wanted, folder, progress, workers=workers)
-    if Spec.from_tables(read_record(record).head["spec"], str(record)) != wanted:
+        return Run.start(seeded, folder, progress, workers=workers)
+    if Spec.from_tables(read_record(record).head["spec"], str(record)) != seeded:
         raise UsageError(f"{folder} holds a run with other settings; give another folder with --out")
     return Run.resume(folder, progress, workers=workers)

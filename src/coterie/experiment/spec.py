@@ -17,7 +17,7 @@ ShardOrder = Literal["sorted", "random"]
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSettings:
     """What the users hold."""
 
     source: str = "mnist-small"
@@ -37,7 +37,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectionSettings:
     """Who takes part."""
 
     scheme: str = "T4"
@@ -56,7 +56,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Training(LocalTraining):
+class TrainingSettings(LocalTraining):
     """What the users train and how, for how long, and where."""
 
     rounds: int = 60
@@ -66,7 +66,7 @@ class Training(LocalTraining):
 
 
 @dataclass(frozen=True)
-class Aggregation:
+class AggregationSettings:
     """How the updates are added up."""
 
     protocol: str = "secagg+"
@@ -99,10 +99,10 @@ class Spec:
     """Rounds between two measurements on the test set; the last round is always measured."""
     keep_aggregates: bool = False
     """Whether every round's mean update is kept, for attacks to be tried on it."""
-    data: Data = field(default_factory=Data)
-    selection: Selection = field(default_factory=Selection)
-    training: Training = field(default_factory=Training)
-    aggregation: Aggregation = field(default_factory=Aggregation)
+    data: DataSettings = field(default_factory=DataSettings)
+    selection: SelectionSettings = field(default_factory=SelectionSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    aggregation: AggregationSettings = field(default_factory=AggregationSettings)
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -154,7 +154,7 @@ class Spec:
         return Spec.from_tables(tables)
 
 
-def _check_protocol(aggregation: Aggregation) -> None:
+def _check_protocol(aggregation: AggregationSettings) -> None:
     """Refuse a protocol that is not there; plain needs no cryptography, and none is loaded for it."""
     if aggregation.protocol == "plain":
         return

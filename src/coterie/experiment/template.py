@@ -83,7 +83,7 @@ def _first_line(kind: type) -> str:
 
 def _meanings(kind: type) -> dict[str, str]:
     """Return the docstring that follows each field of a dataclass, its parents' too."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for each in reversed([each for each in kind.__mro__ if is_dataclass(each)]):
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
         body = tree.body if isinstance(tree, ast.ClassDef) else []
@@ -94,5 +94,5 @@ def _meanings(kind: type) -> dict[str, str]:
                 and isinstance(text, ast.Expr)
                 and isinstance(text.value, ast.Constant)
             ):
-                found[field.target.id] = " ".join(str(text.value.value).split())
-    return found
+                meanings[field.target.id] = " ".join(str(text.value.value).split())
+    return meanings

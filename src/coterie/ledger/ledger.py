@@ -82,15 +82,15 @@ class Ledger(Account):
         """Make a new ledger: `location` is a file, a folder (for a `ledger.sqlite` in it) or a PostgreSQL URL."""
         event = Created(VERSION, secrets.token_hex(16))
         first = Record.after(BEGINNING, 1, clock(), kind_of(event), encode(event))
-        return cls._opened(create_store(location, first), clock)
+        return cls._over(create_store(location, first), clock)
 
     @classmethod
     def open(cls, location: Location, *, read_only: bool = False, clock: Clock = system_clock) -> Self:
         """Open a ledger and read all of it; a record that is not what was written there is refused."""
-        return cls._opened(open_store(location, read_only=read_only), clock)
+        return cls._over(open_store(location, read_only=read_only), clock)
 
     @classmethod
-    def _opened(cls, store: Store, clock: Clock) -> Self:
+    def _over(cls, store: Store, clock: Clock) -> Self:
         try:
             return cls(store, clock)
         except BaseException:

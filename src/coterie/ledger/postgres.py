@@ -132,15 +132,15 @@ class PostgresStore:
     def lease(self) -> Iterator[None]:
         """Hold the right to run rounds: an advisory lock, which the server drops when the connection ends."""
         key = int.from_bytes(sha256(b"coterie lease " + self._address.ledger.encode()).digest()[:8], signed=True)
-        if not self._locked("SELECT pg_try_advisory_lock(%s)", key):
+        if not self._lock_call("SELECT pg_try_advisory_lock(%s)", key):
             raise Busy(f"{self.place}: another coordinator runs the rounds of this ledger")
         try:
             yield
         finally:
             with suppress(UsageError):  # a connection that is gone took the lock with it
-                self._locked("SELECT pg_advisory_unlock(%s)", key)
+                self._lock_call("SELECT pg_advisory_unlock(%s)", key)
 
-    def _locked(self, statement: str, key: int) -> bool:
+    def _lock_call(self, statement: str, key: int) -> bool:
         with self._used():
             row = self._connection.execute(statement.encode(), (key,)).fetchone()
             return row == (True,)

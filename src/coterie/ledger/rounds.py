@@ -86,7 +86,7 @@ class CurrentRound:
         """Look the batches up in their plan."""
         if plan is None:
             return cls(event, time, None, event.asked, event.asked)
-        members = plan.listed(event.asked)
+        members = plan.members_of(event.asked)
         return cls(event, time, plan, members, np.sort(members))
 
     @property

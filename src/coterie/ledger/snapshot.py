@@ -183,7 +183,7 @@ class SnapshotBuilder:
         self._asked[closed.cohort.users] += 1
         lost = np.array(sorted(closed.lost), dtype=np.int64)
         plan = self.history.plan
-        self._lost[lost if plan is None else plan.listed(lost)] += 1
+        self._lost[lost if plan is None else plan.members_of(lost)] += 1
 
     def _padded(self, counts: IntArray) -> IntArray:
         return np.pad(counts, (0, len(self.history.names) - len(counts)))
@@ -196,7 +196,7 @@ class SnapshotBuilder:
             return classes
         batches = np.full(users, -1, dtype=np.int64)
         asked = np.array(sorted(self._asked_batches), dtype=np.int64)
-        batches[plan.listed(asked)] = np.repeat(asked, plan.sizes[asked])
+        batches[plan.members_of(asked)] = np.repeat(asked, plan.sizes[asked])
         ever = (classes >= 0) | (batches >= 0)
         refined = np.full(users, -1, dtype=np.int64)
         pairs = np.stack((classes[ever], batches[ever]), axis=1)

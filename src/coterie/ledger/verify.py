@@ -22,7 +22,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """What a verification found.
 
     `head` is what the walk ends with, and `later` how many records follow the one whose hash was kept elsewhere
@@ -39,7 +39,7 @@ class Verdict:
         return not self.findings
 
 
-def verify(location: Location, earlier: bytes | None = None) -> Verdict:
+def verify(location: Location, earlier: bytes | None = None) -> Verification:
     """Check every record of a ledger: numbers, hashes, bodies, the rules, the head, and a head kept elsewhere.
 
     Whoever can write to the database can write a whole chain anew that is sound in itself; only the hash of an
@@ -47,12 +47,12 @@ def verify(location: Location, earlier: bytes | None = None) -> Verdict:
     """
     store = open_store(location, read_only=True)
     try:
-        return _verdict(store, earlier)
+        return _verification(store, earlier)
     finally:
         store.close()
 
 
-def _verdict(store: Store, earlier: bytes | None) -> Verdict:
+def _verification(store: Store, earlier: bytes | None) -> Verification:
     walk = _Walk(earlier)
     try:
         end = walk.through(store)
@@ -69,7 +69,7 @@ def _verdict(store: Store, earlier: bytes | None) -> Verdict:
             "head",
             f"no record has the hash {earlier.hex()}: this is another ledger, or it was written anew, or cut",
         )
-    return Verdict(walk.head, tuple(walk.findings), walk.later)
+    return Verification(walk.head, tuple(walk.findings), walk.later)
 
 
 class _Walk:

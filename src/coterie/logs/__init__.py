@@ -178,8 +178,8 @@ def _from_table(
                 understanding.user_column,
                 table.unit,
             )
-            log, again = _from_sets(table.name, sets, users, rounds)
-            return log, replace(again, delimiter=table.delimiter)
+            log, of_sets = _from_sets(table.name, sets, users, rounds)
+            return log, replace(of_sets, delimiter=table.delimiter)
     rows, understanding = long_rows(table, layout)
     log, duplicates, warning = participation_log(rows, users, rounds)
     return log, _with_duplicates(understanding, duplicates, warning)

@@ -30,7 +30,7 @@ MAX_DOCUMENT = 128 * 2**20
 _PIECE = 256
 _LOOKED_AT = 100  # records in which keys are looked for
 
-Record: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def decode(place: str, text: bytes) -> Any:  # noqa: ANN401 - JSON holds anythin
 def read_json_lines(source: Source, choice: Choice) -> Table | Sets:
     """Return what the lines hold: a table of records, or learned sets."""
 
-    def records() -> Iterator[tuple[int, Record]]:
+    def records() -> Iterator[tuple[int, JsonObject]]:
         for number, line in json_lines(source):
             record = decode(f"{source.name}, line {number}", line)
             if not isinstance(record, dict):
@@ -207,7 +207,7 @@ def _round_key(name: str, header: Sequence[str], choice: Choice) -> int:
     return place
 
 
-def _learned_set(name: str, unit: str, line: int, record: Record, keys: tuple[str, str]) -> LearnedSet:
+def _learned_set(name: str, unit: str, line: int, record: JsonObject, keys: tuple[str, str]) -> LearnedSet:
     """Return a record with a list of users as a learned set; `keys` are those of its round and of the list."""
     place = position(list(record), SETS)
     number = None if place is None else record[list(record)[place]]

@@ -17,13 +17,13 @@ from coterie.logs.columns import (
 )
 from coterie.logs.rounds import looks_like_round, names_round
 from coterie.logs.rows import check_rows
-from coterie.logs.table import Layout, Table
+from coterie.logs.table import Table, TableLayout
 
 _SEVERAL = 2
 _MOST_BESIDE = 3
 
 
-def guess_layout(table: Table, choice: Choice) -> Layout:
+def guess_layout(table: Table, choice: Choice) -> TableLayout:
     """Guess what the columns of a table say; refuse where there is more than one way to guess."""
     header, rows = table.header, table.first_rows()
     check_rows(table.name, len(rows) if header else 0)
@@ -33,17 +33,17 @@ def guess_layout(table: Table, choice: Choice) -> Layout:
     if user is None:
         lists = position(header, LISTS)
         if lists is not None:
-            return Layout("sets", _first(round_, time), lists)
+            return TableLayout("sets", _first(round_, time), lists)
         wide = _wide(table, _first(round_, time), rows[0], marked)
         if wide is not None:
             return wide
     user = _first(user, position(header, WEAK_USERS))
     if user is not None and round_ is None and _transposed(header, user, marked):
-        return Layout("transposed", user=user)
+        return TableLayout("transposed", user=user)
     round_, user = _by_content(table, rows, _first(round_, time), user)
     _check_once(table, round_, user)
     participation = position(header, PARTICIPATIONS)
-    return Layout(
+    return TableLayout(
         "long",
         round_,
         user,
@@ -72,7 +72,7 @@ def _first(*columns: int | None) -> int | None:
     return next((column for column in columns if column is not None), None)
 
 
-def _wide(table: Table, round_: int | None, first: list[str], marked: list[bool]) -> Layout | None:
+def _wide(table: Table, round_: int | None, first: list[str], marked: list[bool]) -> TableLayout | None:
     """Return the layout of a column for each user, if the table has it."""
     header = table.header
     if round_ is None and table.headed and header[0].lower() in {"", "index", "unnamed: 0"}:
@@ -81,11 +81,11 @@ def _wide(table: Table, round_: int | None, first: list[str], marked: list[bool]
     if not others or position(header, SETS) is not None or (not table.headed and len(header) <= _SEVERAL):
         return None
     if truth({first[column] for column in others}) is not None:
-        return Layout("wide", round_, users=tuple(others))
+        return TableLayout("wide", round_, users=tuple(others))
     # Other columns may stand beside those of many users.
     users = [column for column in others if marked[column]]
     if round_ is not None and len(users) >= max(_SEVERAL, len(others) - _MOST_BESIDE):
-        return Layout("wide", round_, users=tuple(users))
+        return TableLayout("wide", round_, users=tuple(users))
     return None
 
 

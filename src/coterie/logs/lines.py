@@ -63,9 +63,9 @@ def read_lines(source: Source, users: int | None, rounds: int | None) -> Partici
     head = _typed(name, *next(lines), _Head)
     names = head.users if isinstance(head.users, list) else None
     total = head.users if isinstance(head.users, int) else len(head.users)
-    for what, given, held in (("users", users, total), ("rounds", rounds, head.rounds)):
-        if given is not None and given != held:
-            raise UsageError(f"{name} says itself that there are {held} {what}; leave out the {given} given")
+    for what, claim, content in (("users", users, total), ("rounds", rounds, head.rounds)):
+        if claim is not None and claim != content:
+            raise UsageError(f"{name} says itself that there are {content} {what}; leave out the {claim} given")
     check_names(names or (), lambda _: f"{name}, line 1")
     numbers: dict[str | int, int] = {user: index for index, user in enumerate(names or ())}
     sets: list[LearnedSet] = []

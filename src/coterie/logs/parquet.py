@@ -10,7 +10,7 @@ from coterie.errors import UsageError
 from coterie.logs.rounds import number_rounds, number_sets
 from coterie.logs.rows import Rows, check_rows, place_of, set_numbers
 from coterie.logs.source import Source, check_growth
-from coterie.logs.table import Layout, Piece, Table, describe_columns
+from coterie.logs.table import Piece, Table, TableLayout, describe_columns
 from coterie.logs.understanding import Understanding
 from coterie.values import IntArray, ParticipationLog
 
@@ -132,7 +132,7 @@ class _Damage:
             raise UsageError(f"{self._name} is not a readable Parquet file ({reason}); write it anew") from error
 
 
-def parquet_rows(columns: Columns, layout: Layout) -> tuple[Rows, Understanding]:
+def parquet_rows(columns: Columns, layout: TableLayout) -> tuple[Rows, Understanding]:
     """Return the rows of a long table in a Parquet file."""
     table, name = columns.table(), columns.table().name
     round_, user = layout.round or 0, layout.user or 0

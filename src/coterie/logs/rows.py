@@ -222,8 +222,8 @@ def with_unseen(path: str, names: list[str], users: int | None) -> tuple[str, ..
             f"{path} names {len(names)} users; {missing} more were given, and names are made up for at most "
             f"{_MAX_UNSEEN}: check the number of users"
         )
-    taken = frozenset(names)
-    fresh = (name for name in map("unseen-{}".format, count(1)) if name not in taken)
+    in_use = frozenset(names)
+    fresh = (name for name in map("unseen-{}".format, count(1)) if name not in in_use)
     return (*names, *islice(fresh, missing))
 
 

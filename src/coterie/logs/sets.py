@@ -9,7 +9,7 @@ import numpy as np
 from coterie.errors import UsageError
 from coterie.logs.rounds import Rounds, number_rounds
 from coterie.logs.rows import Rows, check_rows, place_of
-from coterie.logs.table import Layout, Table
+from coterie.logs.table import Table, TableLayout
 from coterie.values import IntArray
 
 
@@ -71,18 +71,18 @@ def places(name: str, sets: Sequence[LearnedSet], rounds: IntArray) -> IntArray:
     return numbers
 
 
-def table_sets(table: Table, layout: Layout) -> list[LearnedSet]:
+def table_sets(table: Table, layout: TableLayout) -> list[LearnedSet]:
     """Return the learned sets of a table with a column of lists, such as `3,"[ann, bob]"` or `3,ann;bob`."""
     place = layout.user or 0
     return [
-        LearnedSet(line, str(line) if layout.round is None else row[layout.round], _listed(row[place]))
+        LearnedSet(line, str(line) if layout.round is None else row[layout.round], _split_list(row[place]))
         for lines, rows in table.pieces()
         for line, row in zip(lines.tolist(), rows, strict=True)
         if row[place].strip(" []{}()")
     ]
 
 
-def _listed(cell: str) -> list[str]:
+def _split_list(cell: str) -> list[str]:
     """Return the users of a cell, without the brackets and quotes of a printed list."""
     inside = cell.strip().strip("[]{}()")
     parts = re.split(r"\s*[,;|]\s*" if re.search(r"[,;|]", inside) else r"\s+", inside.strip())

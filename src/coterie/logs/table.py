@@ -49,7 +49,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """Which columns say what; `form` is one of those of `Understanding`."""
 
     form: str
@@ -61,7 +61,7 @@ class Layout:
     """The columns of the users, where the table is wide."""
 
 
-def describe_columns(table: Table, layout: Layout, rule: str = "") -> Understanding:
+def describe_columns(table: Table, layout: TableLayout, rule: str = "") -> Understanding:
     """Say what was understood of a table's columns."""
     used = {layout.round, layout.user, layout.set, layout.participation}
     unused = [name for column, name in enumerate(table.header) if column not in used]
@@ -81,20 +81,20 @@ def describe_columns(table: Table, layout: Layout, rule: str = "") -> Understand
     )
 
 
-def long_rows(table: Table, layout: Layout) -> tuple[Rows, Understanding]:
+def long_rows(table: Table, layout: TableLayout) -> tuple[Rows, Understanding]:
     """Return the rows of a long table: a row for each user and round."""
     outcome = position(table.header, OUTCOMES)
-    wanted = [
+    indices = [
         layout.round,
         layout.user,
         layout.set,
         outcome if outcome not in {layout.round, layout.user} else None,
     ]
     # A text's number is its rank among the texts in the order of their first rows.
-    numbers: list[defaultdict[str, int]] = [defaultdict() for _ in wanted]
+    numbers: list[defaultdict[str, int]] = [defaultdict() for _ in indices]
     for each in numbers:
         each.default_factory = each.__len__
-    columns: list[list[IntArray]] = [[np.zeros(0, dtype=np.int64)] for _ in wanted]
+    columns: list[list[IntArray]] = [[np.zeros(0, dtype=np.int64)] for _ in indices]
     lines, left_out = [np.zeros(0, dtype=np.int64)], 0
     for piece_lines, piece in table.pieces():
         rows, row_lines = piece, piece_lines
@@ -106,7 +106,7 @@ def long_rows(table: Table, layout: Layout) -> tuple[Rows, Understanding]:
             rows = [row for row, part in zip(piece, took_part, strict=True) if part]
             row_lines = piece_lines[np.array(took_part, dtype=np.bool_)]
             left_out += len(piece) - len(rows)
-        for column, index, texts in zip(columns, wanted, numbers, strict=True):
+        for column, index, texts in zip(columns, indices, numbers, strict=True):
             if index is not None:
                 column.append(np.fromiter((texts[row[index]] for row in rows), np.int64, len(rows)))
         lines.append(row_lines)
@@ -121,7 +121,7 @@ def long_rows(table: Table, layout: Layout) -> tuple[Rows, Understanding]:
         lambda row: place_of(table.name, where, row, table.unit),
     )
     warnings = []
-    if outcome is not None and wanted[3] is not None and len(numbers[3]) > 1:
+    if outcome is not None and indices[3] is not None and len(numbers[3]) > 1:
         values = ", ".join(map(repr, list(numbers[3])[:_VALUES_SHOWN]))
         values += " …" if len(numbers[3]) > _VALUES_SHOWN else ""
         warnings.append(

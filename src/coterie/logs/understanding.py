@@ -82,8 +82,8 @@ class LogFile:
 
 
 def _listing(names: tuple[str, ...], most: int = 8) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    text = ", ".join(names[:most])
+    return text if len(names) <= most else f"{text} and {len(names) - most} more"
 
 
 def _rows(count: int) -> str:

@@ -14,7 +14,7 @@ from coterie.errors import UsageError
 from coterie.logs.columns import MARKS, YES_NO
 from coterie.logs.rounds import Rounds, number_rounds
 from coterie.logs.rows import check_names, place_of, span, with_unseen
-from coterie.logs.table import Layout, Table, describe_columns
+from coterie.logs.table import Table, TableLayout, describe_columns
 from coterie.logs.understanding import Understanding
 from coterie.values import IntArray, ParticipationLog
 
@@ -22,7 +22,7 @@ _BITS = {"0", "1"}
 
 
 def read_wide(
-    table: Table, layout: Layout, users: int | None, rounds: int | None
+    table: Table, layout: TableLayout, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
     """Read a log from a table with a column for each user; `users` and `rounds` say of more than it shows."""
     place = layout.round
@@ -69,7 +69,7 @@ def read_wide(
 
 
 def read_transposed(
-    table: Table, layout: Layout, users: int | None, rounds: int | None
+    table: Table, layout: TableLayout, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
     """Read a log from a table with a row for each user and a column for each round."""
     place = layout.user or 0

@@ -94,8 +94,8 @@ def feasible_levels(users: int, per_round: int, privacy: int | None = None) -> l
     room = max(0, MOST_LEVELS - len(dividing))
     if len(others) > room:
         # Evenly on a logarithmic scale: the trade-off moves fastest at small T.
-        wanted = np.unique(np.geomspace(1, len(others), num=room).astype(int)) - 1
-        others = [others[index] for index in wanted.tolist()]
+        indices = np.unique(np.geomspace(1, len(others), num=room).astype(int)) - 1
+        others = [others[index] for index in indices.tolist()]
     return sorted(dividing.union(others))
 
 

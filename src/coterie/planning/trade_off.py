@@ -160,7 +160,7 @@ def plan(
     for option in options(levels, per_round, made_from, judged_on, mixing=mixing, churn=churn, seed=seed):
         tried.append(option)
         progress(len(tried), len(levels) * len(makers))
-    choice, met = recommend(tried, population.users, per_round)
+    choice, rule_met = recommend(tried, population.users, per_round)
     warning = None if choice is None else homogeneity_warning(choice, mixing)
     return TradeOff(
         users=population.users,
@@ -169,7 +169,7 @@ def plan(
         random_cardinality=judged_on.random_cardinality(per_round),
         options=tuple(tried),
         recommended=choice,
-        rule_met=met,
+        rule_met=rule_met,
         warnings=() if warning is None else (warning,),
         seed=seed,
         makers=makers,
@@ -196,9 +196,9 @@ def _population(
     _check_users(users)
     choices = [float(dropout)] if isinstance(dropout, int | float) else list(dropout or ())
     check_probabilities(choices, "dropout")
-    drawn = draw_dropout(choices, users, np.random.default_rng(seed))
+    probabilities = draw_dropout(choices, users, np.random.default_rng(seed))
     several = f", drawn with seed {seed}" if len(choices) > 1 else ""
-    return KnownDropout(drawn, seed), f"dropout {','.join(f'{choice:g}' for choice in choices)}{several}"
+    return KnownDropout(probabilities, seed), f"dropout {','.join(f'{choice:g}' for choice in choices)}{several}"
 
 
 def _check_users(users: int) -> None:

@@ -64,9 +64,9 @@ def _figure(path: Path, width: float, height: float, columns: int = 1) -> Iterat
         yield figure.subplots(1, columns)
         kind = path.suffix.lower().removeprefix(".")
         svg: dict[str, Any] = {"metadata": {"Date": None}, "transparent": True} if kind == "svg" else {}
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format=kind, dpi=160, **svg)
-        content = drawn.getvalue()
+        image = io.BytesIO()
+        figure.savefig(image, format=kind, dpi=160, **svg)
+        content = image.getvalue()
         with atomic_write(path) as file:
             file.write(content.replace(b" <defs>", DARK.encode() + b" <defs>", 1) if svg else content)
 

@@ -123,10 +123,10 @@ class DailyCycle(_Dropout):
     def rounds(self, rng: np.random.Generator) -> Iterator[BoolArray]:
         """Yield who is available in each round."""
         dropout, zones = self.dropout, np.asarray(self.zones)
-        reach = self.swing * np.minimum(dropout, 1.0 - dropout)
+        amplitude = self.swing * np.minimum(dropout, 1.0 - dropout)
         for round_ in count():
             phase = 2 * np.pi * (round_ / self.rounds_per_day - zones)
-            yield rng.random(len(dropout)) >= dropout + reach * np.cos(phase)
+            yield rng.random(len(dropout)) >= dropout + amplitude * np.cos(phase)
 
 
 @dataclass(frozen=True, eq=False)

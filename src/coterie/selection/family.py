@@ -104,14 +104,14 @@ class Family:
             )
         sizes = self.plan.sizes
         low, high = self.batches_per_row
-        found = []
+        rows = []
         for count in range(low, high + 1):
             for row in combinations(range(len(self.plan)), count):
                 room = self.per_round - int(sizes[list(row)].sum())
                 left = np.delete(sizes, row)
                 if 0 <= room < left.min(initial=room + 1):
-                    found.append(row)
-        return found
+                    rows.append(row)
+        return rows
 
     def matrix(self) -> NDArray[np.uint8]:
         """Return B: a row per cohort, a column per user (small cases only)."""

@@ -127,8 +127,8 @@ def _grow(words: np.ndarray[tuple[int, int], np.dtype[np.uint64]], uptime: IntAr
         order.append(int(left[0]))
         left = left[1:]
         for _ in range(size - 1):
-            kept = np.bitwise_count(words[left] & together).sum(axis=1, dtype=np.int64)
-            best = int(np.argmax(kept * (len(words[0]) * 64 + 1) + uptime[left]))
+            overlap = np.bitwise_count(words[left] & together).sum(axis=1, dtype=np.int64)
+            best = int(np.argmax(overlap * (len(words[0]) * 64 + 1) + uptime[left]))
             together = together & words[left[best]]
             order.append(int(left[best]))
             left = np.delete(left, best)
@@ -170,7 +170,7 @@ def merge(plan: BatchPlan, batches: Iterable[int]) -> BatchPlan:
     if len(merged) < 2 or merged[0] < 0 or merged[-1] >= len(plan):  # noqa: PLR2004 - one batch is no merger
         raise UsageError(f"merge at least two of the batches 0 … {len(plan) - 1}, not {merged.tolist()}")
     stay = np.delete(np.arange(len(plan)), merged)
-    members = np.concatenate((plan.listed(stay), plan.users_of(merged)))
+    members = np.concatenate((plan.members_of(stay), plan.users_of(merged)))
     ends = np.cumsum((*plan.sizes[stay], plan.sizes[merged].sum()))
     return BatchPlan(plan.users, plan.privacy, members, np.concatenate(([0], ends)), plan.names)
 
@@ -182,9 +182,9 @@ def leave(plan: BatchPlan, users: ArrayLike) -> BatchPlan:
     >>> plan, plan.retired.tolist()
     (BatchPlan(6 users, 2 batches of 2, privacy 2), [2, 3])
     """
-    gone = frozen_integers(users, np.int64, "users who leave")
-    check_users(gone, plan.users)
-    return keep(plan, np.setdiff1d(np.arange(len(plan)), plan.batch_of[gone]))
+    leaving = frozen_integers(users, np.int64, "users who leave")
+    check_users(leaving, plan.users)
+    return keep(plan, np.setdiff1d(np.arange(len(plan)), plan.batch_of[leaving]))
 
 
 def keep(plan: BatchPlan, batches: IntArray) -> BatchPlan:
@@ -194,4 +194,4 @@ def keep(plan: BatchPlan, batches: IntArray) -> BatchPlan:
     BatchPlan(6 users, 2 batches of 2, privacy 2)
     """
     starts = np.concatenate(([0], np.cumsum(plan.sizes[batches])))
-    return BatchPlan(plan.users, plan.privacy, plan.listed(batches), starts, plan.names)
+    return BatchPlan(plan.users, plan.privacy, plan.members_of(batches), starts, plan.names)

@@ -209,7 +209,7 @@ class BatchSelector:
         merged = np.flatnonzero(self.plan.sizes[batches] >= 2 * self.plan.privacy)
         if len(merged):
             sizes = self.plan.sizes[batches[merged]]
-            everyone = counts[self.plan.listed(batches[merged])]
+            everyone = counts[self.plan.members_of(batches[merged])]
             served[merged] = np.minimum.reduceat(everyone, np.cumsum(sizes) - sizes)
         return served
 

@@ -150,9 +150,9 @@ def _availability(
         if users is None:
             raise UsageError("say how many users there are")
         choices = [float(dropout)] if isinstance(dropout, int | float) else list(dropout)
-        drawn = draw_dropout(choices, users + newcomers, np.random.default_rng(seed))
+        probabilities = draw_dropout(choices, users + newcomers, np.random.default_rng(seed))
         described = f"dropout {','.join(f'{choice:g}' for choice in choices)}, independent"
-        return IndependentDropout(drawn), users, drawn[:users], described
+        return IndependentDropout(probabilities), users, probabilities[:users], described
     if isinstance(availability, str | os.PathLike):
         described = f"availability as in {Path(availability)}"
         log = _read_availability(availability, users)

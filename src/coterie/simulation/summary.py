@@ -48,8 +48,8 @@ class Summary:
             return mean, mean
         index = MEASURES.index(measure)
         spread = np.maximum(self._squares[index] / self.trials - mean**2, 0.0) / (self.trials - 1)
-        reach = float(stdtrit(self.trials - 1, 0.975)) * np.sqrt(spread)
-        return mean - reach, mean + reach
+        margin = float(stdtrit(self.trials - 1, 0.975)) * np.sqrt(spread)
+        return mean - margin, mean + margin
 
 
 def record(simulation: Simulation, summaries: list[Summary]) -> dict[str, Any]:

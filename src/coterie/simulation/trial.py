@@ -104,10 +104,10 @@ class _Population:
         newcomers = min(int(world.poisson(self._simulation.joining)), capacity - self._arrived)
         self._present[self._arrived : self._arrived + newcomers] = True
         self._arrived += newcomers
-        gone = np.flatnonzero(self._present & (world.random(capacity) < self._simulation.leaving))
-        self._present[gone] = False
-        self._stayed[gone] = False
-        if isinstance(self._scheme.selector, BatchSelector) and (newcomers or len(gone)):
+        leaving = np.flatnonzero(self._present & (world.random(capacity) < self._simulation.leaving))
+        self._present[leaving] = False
+        self._stayed[leaving] = False
+        if isinstance(self._scheme.selector, BatchSelector) and (newcomers or len(leaving)):
             self._regroup(self._scheme.selector)
 
     def _regroup(self, first: BatchSelector) -> None:

@@ -133,9 +133,9 @@ def _check(problem: Problem, users: int, per_round: int, cardinality: float, rou
     return cardinality / per_round
 
 
-def _sampling_error(problem: Problem, units: int, drawn: int) -> float:
+def _sampling_error(problem: Problem, units: int, sample: int) -> float:
     """Return β = 4(n-k) E²G² / (k(n-1)) for k of n units (users or batches) drawn without replacement."""
-    if drawn == units:
+    if sample == units:
         return 0.0
-    factor = (units - drawn) / (drawn * (units - 1))
+    factor = (units - sample) / (sample * (units - 1))
     return 4.0 * factor * problem.local_steps**2 * problem.gradient_bound

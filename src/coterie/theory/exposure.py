@@ -164,33 +164,33 @@ def expected_rounds_to_exposure(users: int, per_round: int, dropout: float = 0.0
     return (users + (_rounds_unseen(users, rarer) if users > 1 else 0.0)) / runs
 
 
-def _rounds_unseen(users: int, drawn: int) -> float:
+def _rounds_unseen(users: int, sample: int) -> float:
     """Return Σ_{t ≥ N} P(some user was in none of t uniform draws of K), within 2e-13 · N."""
-    unseen = users * math.exp(users * math.log1p(-drawn / users))
+    unseen = users * math.exp(users * math.log1p(-sample / users))
     if unseen > _MOST_UNSEEN:
         raise UsageError(
-            f"of N = {users} users, drawn {drawn} a round, {unseen:.0f} are still unseen after N rounds; "
+            f"of N = {users} users, drawn {sample} a round, {unseen:.0f} are still unseen after N rounds; "
             f"more than {_MOST_UNSEEN:.0f} take too long to compute: ask for fewer users or more per round"
         )
     precision = 128
     while True:
-        total = _alternating_sum(users, drawn, precision)
+        total = _alternating_sum(users, sample, precision)
         if total is not None:
             return total
         precision *= 2
 
 
-def _alternating_sum(users: int, drawn: int, precision: int) -> float | None:
+def _alternating_sum(users: int, sample: int, precision: int) -> float | None:
     """Return the sum of `expected_rounds_to_exposure`, or None if `precision` bits are too few."""
     from flint import arb, ctx
 
     tolerance = _ACCURACY * users
     with ctx.workprec(precision):
         total, choices, ratio = arb(0), arb(1), arb(1)
-        for left_out in range(1, users - drawn + 1):
+        for left_out in range(1, users - sample + 1):
             before = users - left_out + 1
             choices = choices * before / left_out
-            ratio = ratio * (before - drawn) / before
+            ratio = ratio * (before - sample) / before
             term = choices * ratio**users / (1 - ratio)
             total += term if left_out % 2 else -term
             if not total.rad() < tolerance:

@@ -51,7 +51,7 @@ def evaluate(
     images, labels = user_data.test_images, user_data.test_labels
     on_cpu = device.type == "cpu"
     size = (_ON_CPU if on_cpu else _ON_GPU) if minibatch is None else check_count(minibatch, "the minibatch size")
-    wanted = available_cores() if workers is None else check_count(workers, "the number of workers")
+    most = available_cores() if workers is None else check_count(workers, "the number of workers")
 
     def test(replica: nn.Module, start: int, stop: Stop) -> Tensor:
         """Return how many of a minibatch are right, and the sum of its losses."""
@@ -63,7 +63,7 @@ def evaluate(
 
     with one_core(device):
         starts = range(0, len(labels), size)
-        replicas = [_replica(model, parameters, device) for _ in range(min(wanted, len(starts)) if on_cpu else 1)]
+        replicas = [_replica(model, parameters, device) for _ in range(min(most, len(starts)) if on_cpu else 1)]
         right, loss = torch.stack(list(Workers(replicas).map(test, starts))).sum(dim=0).tolist()
     return Evaluation(int(right) / len(labels), loss / len(labels))
 

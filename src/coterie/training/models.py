@@ -153,8 +153,8 @@ def _own(name: str, facts: dict[str, object]) -> nn.Module:
     """Call a function of the user's own that makes a model."""
     build = _imported(name)
     try:
-        wanted = inspect.signature(build).parameters
-        model = build(**{key: value for key, value in facts.items() if key in wanted})
+        parameters = inspect.signature(build).parameters
+        model = build(**{key: value for key, value in facts.items() if key in parameters})
     except Exception as error:
         raise UsageError(
             f"the model {name} could not be made: {type(error).__name__}: {error}; the function may take classes "

@@ -128,9 +128,9 @@ class BatchPlan:
 
     def users_of(self, batches: IntArray) -> IntArray:
         """Return the users of several batches, sorted."""
-        return np.sort(self.listed(batches))
+        return np.sort(self.members_of(batches))
 
-    def listed(self, batches: IntArray) -> IntArray:
+    def members_of(self, batches: IntArray) -> IntArray:
         """Return the users of several batches, batch after batch."""
         sizes = self.sizes[batches]
         ends = np.cumsum(sizes)

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable
 from itertools import groupby
+from typing import Literal, TypeAlias
+
+Tone: TypeAlias = Literal["plain", "good", "warning"]
+"""How a number or a statement is meant: as it is, as it should be, or as something to look at."""
 
 SPACE = "\N{NARROW NO-BREAK SPACE}"
 MOST_NAMES = 12

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from coterie.audit import Evidence, Question, Source, examine
+from coterie.audit import Evidence, Provenance, Question, examine
 from coterie.selection import BatchSelector, RandomSelector, shuffled
 from coterie.values import LogBuilder, ParticipationLog
 
@@ -19,7 +19,7 @@ HOSTILE = (
 )
 
 
-SOURCE = Source("log.csv", "0f" * 32)
+SOURCE = Provenance("log.csv", "0f" * 32)
 
 
 def examined(log, question=None, seconds=1.0, looks=3000, **known):

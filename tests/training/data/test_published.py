@@ -12,7 +12,7 @@ from coterie import UsageError
 from coterie.training import load
 from coterie.training.data.fetch import Download
 from coterie.training.data.formats import decode_cifar10_binary, decode_cifar10_python, decode_idx
-from coterie.training.data.published import Layout, Part, Published
+from coterie.training.data.published import Part, Published, PublishedForm
 from support.training.file_server import serving
 from support.training.published_files import archive, cifar10_binary, cifar_examples, cifar_pickle, idx
 
@@ -40,8 +40,12 @@ def source(address="http://127.0.0.1:1"):
         mean=(0.1, 0.2, 0.3),
         std=(0.4, 0.5, 0.6),
         layouts=(
-            Layout(parts(BINARY)[:2], parts(BINARY)[2:], decode_cifar10_binary, archive="nine-binary.tar.gz"),
-            Layout(parts(PYTHON)[:2], parts(PYTHON)[2:], decode_cifar10_python, archive="nine-python.tar.gz"),
+            PublishedForm(
+                parts(BINARY)[:2], parts(BINARY)[2:], decode_cifar10_binary, archive="nine-binary.tar.gz"
+            ),
+            PublishedForm(
+                parts(PYTHON)[:2], parts(PYTHON)[2:], decode_cifar10_python, archive="nine-python.tar.gz"
+            ),
         ),
         downloads=(
             Download(f"{address}/nine", "nine-binary.tar.gz", f"md5:{hashlib.md5(ARCHIVE).hexdigest()}"),  # noqa: S324
@@ -109,7 +113,7 @@ def test_idx_files_are_a_form(tmp_path):
     }
     put(tmp_path, files)
     small = replace(
-        source(), mean=(0.5,), std=(0.5,), layouts=(Layout(parts(files)[:2], parts(files)[2:], decode_idx),)
+        source(), mean=(0.5,), std=(0.5,), layouts=(PublishedForm(parts(files)[:2], parts(files)[2:], decode_idx),)
     )
     dataset = load(small, str(tmp_path))
     assert dataset.train.images.shape == (2, 1, 2, 2)

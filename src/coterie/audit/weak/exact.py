@@ -50,9 +50,9 @@ class RowBasis:
         if len(self._rows) == 0:
             return [None if target.any() else Expression((), 1) for target in targets]
         weights, denominator = _solved(self._square.transpose(), _integers(targets[:, self._columns].T))
-        given = weights.transpose() * self._all
-        wanted = _integers(targets) * denominator
-        difference = (given - wanted).tolist()
+        combined = weights.transpose() * self._all
+        expected = _integers(targets) * denominator
+        difference = (combined - expected).tolist()
         columns = weights.transpose().tolist()
         return [
             None if any(left) else _reduced([int(weight) for weight in column], denominator)
@@ -68,8 +68,8 @@ class RowBasis:
         target[row] = 1
         weights, denominator = _solved(self._square.transpose(), _integers(target))
         expression = _reduced([int(weight) for weight in weights.entries()], denominator)
-        given = _integers(np.array([expression.numerators], dtype=object)) * self._all
-        return expression, [int(entry) for entry in given.entries()]
+        combined = _integers(np.array([expression.numerators], dtype=object)) * self._all
+        return expression, [int(entry) for entry in combined.entries()]
 
     def spans(self, others: NDArray[Any]) -> bool:
         """Say whether all other rows are combinations of these, by an integer null-space basis of these.

@@ -62,12 +62,12 @@ def _commands(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if not verdict.certain:
         yield f"coterie ledger verify {log}", "Whether the ledger is whole and unchanged, record by record."
     # A level never rises again, so a log that fell is not worth watching; what comes after it is.
-    later, tells = (log, "Again after every round.")
+    later, meaning = (log, "Again after every round.")
     if fallen:
-        later, tells = "LATER", "The rounds after this log, by themselves."
+        later, meaning = "LATER", "The rounds after this log, by themselves."
     plan = " --plan plan.json" if fallen else ""
     level = question.required or ("T" if fallen or not verdict.learned else verdict.strong)
-    yield f"coterie audit {later}{plan} --require {level}", f"{tells} The exit code is 1 if the level is below."
+    yield f"coterie audit {later}{plan} --require {level}", f"{meaning} The exit code is 1 if the level is below."
 
 
 def place(verdict: Verdict) -> str:

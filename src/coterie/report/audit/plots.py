@@ -39,16 +39,18 @@ def _levels(verdict: Verdict) -> Plot:
     if low > verdict.strong:
         # A level never rises with a round, so what is proven of the last round holds before it.
         lines.append(_steps("weak, at least", [(round_, max(level, low)) for round_, level in strong]))
-    says = "Levels can only fall. "
+    caption = "Levels can only fall. "
     if verdict.classes.falls:
         round_, level = verdict.classes.falls[-1]
-        says += f"The strong one is {number(level)} since round {round_}. "
+        caption += f"The strong one is {number(level)} since round {round_}. "
     else:
-        says += f"The strong one is {number(verdict.strong)}. "
+        caption += f"The strong one is {number(verdict.strong)}. "
     if weak != strong:
         bound = number(weak[-1][1])
-        says += f"The weak one is {bound if verdict.weak.exact else f'from {number(low)} to {bound}'} in the end."
-    return Plot("Privacy levels", Curves(tuple(lines), across="round"), says.strip())
+        caption += (
+            f"The weak one is {bound if verdict.weak.exact else f'from {number(low)} to {bound}'} in the end."
+        )
+    return Plot("Privacy levels", Curves(tuple(lines), across="round"), caption.strip())
 
 
 def strong_steps(verdict: Verdict) -> list[tuple[int, int]]:
@@ -96,9 +98,9 @@ def _isolation(verdict: Verdict) -> Plot:
     known = np.cumsum(counts).tolist()
     start = int(verdict.log.set_rounds[0])
     steps = sorted({start: 0, **dict(zip(rounds.tolist(), known, strict=True)), _last(verdict): known[-1]}.items())
-    says = f"The first was isolated by round {int(rounds[0])}; {counted(known[-1], 'user')} of "
-    says += f"{number(verdict.users)} by round {int(rounds[-1])}. Nobody ever ceases to be."
-    return Plot("Isolated users", Curves((_steps("isolated", steps),), across="round"), says)
+    caption = f"The first was isolated by round {int(rounds[0])}; {counted(known[-1], 'user')} of "
+    caption += f"{number(verdict.users)} by round {int(rounds[-1])}. Nobody ever ceases to be."
+    return Plot("Isolated users", Curves((_steps("isolated", steps),), across="round"), caption)
 
 
 def _group_sizes(verdict: Verdict) -> Plot:
@@ -114,12 +116,14 @@ def _group_sizes(verdict: Verdict) -> Plot:
         if mask.any()
     ]
     low, high = int(sizes.min()), int(sizes.max())
-    says = "Users who took part in exactly the same rounds form a group, and hide in it. "
-    says += f"Groups have {number(low)} to {counted(high, 'user')}."
+    caption = "Users who took part in exactly the same rounds form a group, and hide in it. "
+    caption += f"Groups have {number(low)} to {counted(high, 'user')}."
     if low == 1:
-        says += f" {counted(int(np.sum(sizes == 1)), 'user is', 'users are')} in no group with others."
+        caption += f" {counted(int(np.sum(sizes == 1)), 'user is', 'users are')} in no group with others."
     return Plot(
-        "Users in groups of each size", StackedBars(tuple(names), tuple(parts), across="users in the group"), says
+        "Users in groups of each size",
+        StackedBars(tuple(names), tuple(parts), across="users in the group"),
+        caption,
     )
 
 
@@ -149,8 +153,8 @@ def picture_blocks(verdict: Verdict) -> tuple[Block, ...]:
         many = f"The log spans {counted(verdict.log.rounds, 'round')}, too many for a picture."
         return (Text((many,)),)
     participants = np.unique(verdict.log.members).astype(np.int64)
-    judged = verdict.judged.only(participants)  # a log may claim any number of users who never took part
-    log, batches = judged.log, judged.batch_of
+    evidence = verdict.judged.only(participants)  # a log may claim any number of users who never took part
+    log, batches = evidence.log, evidence.batch_of
     together = "batch" if batches is not None else "group"
     words = (
         f"Rows are users, columns are rounds. Users of one {together} stand together.{_missing(verdict, batches)}"
@@ -165,15 +169,15 @@ def _missing(verdict: Verdict, batches: IntArray | None) -> str:
 
 
 def _picture(log: ParticipationLog, participants: IntArray, batches: IntArray | None) -> Plot:
-    drawn = participation(log, _order(_groups(log) if batches is None else batches))
+    picture = participation(log, _order(_groups(log) if batches is None else batches))
     numbers = [f"user {user}" for user in participants.tolist()]
     names = numbers if log.names is None else [user_name(log, place) for place in range(log.users)]
     # Long names are cut, so the number keeps rows apart.
     places = (
         numbers if log.names is None else [f"{name} ({user})" for name, user in zip(names, numbers, strict=True)]
     )
-    rows = [_row_name(drawn.users(row).tolist(), places, batches) for row in range(len(drawn.share))]
-    return participation_plot(log, drawn, rows, _ticks(drawn, names, batches))
+    rows = [_row_name(picture.users(row).tolist(), places, batches) for row in range(len(picture.share))]
+    return participation_plot(log, picture, rows, _ticks(picture, names, batches))
 
 
 def _groups(log: ParticipationLog) -> IntArray:
@@ -199,9 +203,9 @@ def _row_name(users: list[int], places: list[str], batches: IntArray | None) -> 
     return f"{first}{where}" if len(users) == 1 else f"{number(len(users))} users from {first}{where} on"
 
 
-def _ticks(drawn: Participation, names: list[str], batches: IntArray | None) -> list[tuple[int, str]]:
+def _ticks(picture: Participation, names: list[str], batches: IntArray | None) -> list[tuple[int, str]]:
     """Return names for some rows: batches at their first row, or users."""
-    firsts = [int(drawn.users(row)[0]) for row in range(len(drawn.share))]
+    firsts = [int(picture.users(row)[0]) for row in range(len(picture.share))]
     if batches is None:
         rows = evenly(len(firsts), MOST_TICKS).tolist()
         return [(row, shortened(names[firsts[row]], _LONGEST_TICK)) for row in rows]

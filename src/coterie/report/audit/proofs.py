@@ -204,13 +204,13 @@ def group_blocks(verdict: Verdict) -> Iterator[Block]:
     yield Table(caption, ("group", "users"), rows, words=("users",))
 
 
-def _of(listed: int, count: int, one: str, many: str) -> str:
+def _of(rows: int, count: int, one: str, many: str) -> str:
     """Say how many of something are listed.
 
     >>> _of(2, 2, "group", "groups"), _of(20, 51, "group", "groups")
     ('2 groups.', '20 of 51 groups.')
     """
-    return f"{counted(count, one, many)}." if listed == count else f"{listed} of {counted(count, one, many)}."
+    return f"{counted(count, one, many)}." if rows == count else f"{rows} of {counted(count, one, many)}."
 
 
 def long_integer(value: int) -> str:

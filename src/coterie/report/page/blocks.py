@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from coterie.values import FloatArray, IntArray
-
-Tone: TypeAlias = Literal["plain", "good", "warning"]
-"""How a number is meant: as it is, as it should be, or as something to look at."""
+from coterie.values.words import Tone
 
 
 @dataclass(frozen=True)

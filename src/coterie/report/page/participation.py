@@ -80,20 +80,22 @@ def participation_plot(
         across="round",
     )
     height = int(np.clip(80 + 4 * len(picture.share), 160, 560))
-    return Plot("Users and rounds", chart, _says(log, picture), height=height, wide=True)
+    return Plot("Users and rounds", chart, _caption(log, picture), height=height, wide=True)
 
 
-def _says(log: ParticipationLog, picture: Participation) -> str:
-    says = "Coloured: took part. "
+def _caption(log: ParticipationLog, picture: Participation) -> str:
+    caption = "Coloured: took part. "
     if picture.binned:
         users, rounds = (int(np.diff(starts).max()) for starts in (picture.row_starts, picture.column_starts))
-        says = f"A cell stands for up to {counted(users, 'user')} and {counted(rounds, 'round')}. "
-        says += f"The stronger its colour, the more took part: at most {percent(picture.share.max())} of a cell. "
+        caption = f"A cell stands for up to {counted(users, 'user')} and {counted(rounds, 'round')}. "
+        caption += (
+            f"The stronger its colour, the more took part: at most {percent(picture.share.max())} of a cell. "
+        )
     times = picture.times
     low, middle, high = int(times.min()), int(np.median(times)), int(times.max())
-    says += f"A user took part in {low} to {high} of {counted(log.rounds, 'round')} (median {middle})."
+    caption += f"A user took part in {low} to {high} of {counted(log.rounds, 'round')} (median {middle})."
     never = int(np.sum(times == 0))
-    return f"{says} {counted(never, 'user')} never took part." if never else says
+    return f"{caption} {counted(never, 'user')} never took part." if never else caption
 
 
 def _sorted_users(users: int, plan: BatchPlan | None) -> tuple[IntArray, IntArray]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from coterie.errors import UsageError
 from coterie.experiment.record import RoundRow
-from coterie.report.page.blocks import Curve, Table, Tone, evenly
+from coterie.report.page.blocks import Curve, Table, evenly
 from coterie.report.run.result import RunResult, read_run
-from coterie.values.words import SPACE, counted
+from coterie.values.words import SPACE, Tone, counted
 
 MOST_POINTS = 500
 _PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
@@ -43,7 +43,7 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class RunGroup:
     """Runs of one spec with different seeds."""
 
     label: str
@@ -104,7 +104,7 @@ class Comparison:
     """Runs in groups of one spec each."""
 
     runs: tuple[RunResult, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[RunGroup, ...]
 
     @property
     def headline(self) -> str:
@@ -151,7 +151,7 @@ def compare(runs: Sequence[RunResult]) -> Comparison:
         chosen = {name: spec.get(name) for name in differing}
         members.setdefault(json.dumps(chosen), []).append(run)
         settings[json.dumps(chosen)] = chosen
-    groups = (Group(_label(settings[key]), settings[key], tuple(members[key])) for key in members)
+    groups = (RunGroup(_label(settings[key]), settings[key], tuple(members[key])) for key in members)
     return Comparison(tuple(runs), tuple(groups))
 
 
@@ -227,7 +227,7 @@ def _privacy(runs: Sequence[RunResult]) -> str:
     return f"On privacy {'; '.join(verdicts)}."
 
 
-def _results(groups: Sequence[Group]) -> Table:
+def _results(groups: Sequence[RunGroup]) -> Table:
     rows = tuple(
         (
             group.label,

@@ -8,7 +8,7 @@ from coterie.report.page.html import render
 from coterie.report.run.comparison import (
     MEASURES,
     Comparison,
-    Group,
+    RunGroup,
     accuracy_text,
     overall_tone,
     setting_text,
@@ -67,30 +67,30 @@ def _tiles(comparison: Comparison) -> Tiles:
     return Tiles(tuple(tiles))
 
 
-def _learning(groups: Sequence[Group]) -> tuple[Block, ...]:
+def _learning(groups: Sequence[RunGroup]) -> tuple[Block, ...]:
     plots = []
     for title, name, shares in (("Accuracy", "accuracy", True), ("Loss", "loss", False)):
         lines = tuple(line for group in groups if (line := group.curve(MEASURES[name])).x)
         if lines:
             text = percent if shares else "{:.3f}".format
-            says = " ".join(f"{line.name}: {text(line.y[-1])} after step {line.x[-1]}." for line in lines)
-            plots.append(Plot(title, Curves(lines, across="step", percent=shares), f"{says} {_BAND}"))
+            caption = " ".join(f"{line.name}: {text(line.y[-1])} after step {line.x[-1]}." for line in lines)
+            plots.append(Plot(title, Curves(lines, across="step", percent=shares), f"{caption} {_BAND}"))
     return (Plots(tuple(plots)),) if plots else (Text(("Neither accuracy nor loss was measured in these runs.",)),)
 
 
-def _measure_plots(groups: Sequence[Group]) -> Plots:
+def _measure_plots(groups: Sequence[RunGroup]) -> Plots:
     plots = []
     for title, name, unit in (
         ("Fairness gap F", "fairness_gap", "{:.3f}"),
         ("Cardinality C", "cardinality", "{:.2f}"),
     ):
         lines = tuple(group.curve(MEASURES[name]) for group in groups)
-        says = " ".join(f"{line.name}: {unit.format(line.y[-1])} in the end." for line in lines if line.y)
-        plots.append(Plot(title, Curves(lines, across="step"), says or "No round has ended.", height=160))
+        caption = " ".join(f"{line.name}: {unit.format(line.y[-1])} in the end." for line in lines if line.y)
+        plots.append(Plot(title, Curves(lines, across="step"), caption or "No round has ended.", height=160))
     return Plots(tuple(plots))
 
 
-def _settings(groups: Sequence[Group]) -> Table:
+def _settings(groups: Sequence[RunGroup]) -> Table:
     names = list(groups[0].settings)
     rows = tuple((name, *(setting_text(group.settings[name]) for group in groups)) for name in names)
     columns = ("name", *(f"group {place}" for place in range(1, len(groups) + 1)))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.audit import Bracket
-from coterie.report.page.blocks import Points, Tile, Tone
-from coterie.values.words import counted, number
+from coterie.report.page.blocks import Points, Tile
+from coterie.values.words import Tone, counted, number
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def _verdict(facts: Facts) -> tuple[str, Tone, tuple[str, ...]]:
     """Return the headline, how it is meant, and the sentences that a reader in a hurry takes along."""
     rounds = counted(facts.rounds, "round")
     if facts.level is None:
-        broken = counted(facts.unfinished, "round without a seal was", "rounds without a seal were")
-        unknown = f"{broken} cut off, and which sums the server learned there is on no record."
+        unfinished = counted(facts.unfinished, "round without a seal was", "rounds without a seal were")
+        unknown = f"{unfinished} cut off, and which sums the server learned there is on no record."
         return "How private this run is cannot be known", "warning", (unknown,)
     if not facts.learned:
         return "No sum was learned", "plain", ("Nothing was given away, and nothing was trained.",)
@@ -178,8 +178,8 @@ def _assumptions(facts: Facts) -> tuple[str, ...]:
 
 def _level(facts: Facts) -> str:
     if facts.level is None:
-        broken = f"Unknown. {counted(facts.unfinished, 'round')} broke off without a seal."
-        return f"{broken} Which sums the server had by then is on no record, and any of them could split a group."
+        rounds = f"Unknown. {counted(facts.unfinished, 'round')} broke off without a seal."
+        return f"{rounds} Which sums the server had by then is on no record, and any of them could split a group."
     if not facts.learned:
         return "Nothing was learned, so there is no sum over few users either."
     if facts.level == 1:
@@ -192,9 +192,9 @@ def _level(facts: Facts) -> str:
     if facts.aggregation == "plain":
         text += " That is about the sums alone; here the server had the single updates as well."
     if facts.unfinished:
-        broken = counted(facts.unfinished, "round was", "rounds were")
+        rounds = counted(facts.unfinished, "round was", "rounds were")
         text += (
-            f" {broken} cut off by a crash: every batch asked there counts as learned, which is the worst case."
+            f" {rounds} cut off by a crash: every batch asked there counts as learned, which is the worst case."
         )
     return text
 

@@ -39,15 +39,15 @@ def learning_blocks(rows: Sequence[RoundRow]) -> tuple[Block, ...]:
     plots = []
     if accuracy.x:
         best = int(np.argmax(accuracy.y))
-        says = (
+        caption = (
             f"{_from_to('Accuracy on the test set', accuracy, percent)} The best was {percent(accuracy.y[best])}, "
         )
-        says += f"after round {accuracy.x[best]}."
-        plots.append(Plot("Accuracy", Curves((accuracy,), across="round", percent=True), says))
+        caption += f"after round {accuracy.x[best]}."
+        plots.append(Plot("Accuracy", Curves((accuracy,), across="round", percent=True), caption))
     losses = [line for line in (loss, training) if line.x]
     if losses:
-        says = " ".join(_from_to(f"Loss on the {line.name}", line, "{:.3f}".format) for line in losses)
-        plots.append(Plot("Loss", Curves(tuple(losses), across="round"), says.replace("the users'", "users'")))
+        caption = " ".join(_from_to(f"Loss on the {line.name}", line, "{:.3f}".format) for line in losses)
+        plots.append(Plot("Loss", Curves(tuple(losses), across="round"), caption.replace("the users'", "users'")))
     if not plots:
         return (Text(("Neither accuracy nor loss was measured in this run.",)),)
     return (Plots(tuple(plots)),)
@@ -112,11 +112,11 @@ def _curve(
     return Curve(name, [round_ for round_, _ in points], [measured for _, measured in points], step)
 
 
-def _from_to(what: str, line: Curve, shown: Callable[[float], str]) -> str:
+def _from_to(what: str, line: Curve, text: Callable[[float], str]) -> str:
     """Return where a curve began and ended, in words."""
     if len(line.x) == 1:
-        return f"{what}: {shown(line.y[0])} after round {line.x[0]}."
-    return f"{what}: {shown(line.y[0])} after round {line.x[0]}, {shown(line.y[-1])} after round {line.x[-1]}."
+        return f"{what}: {text(line.y[0])} after round {line.x[0]}."
+    return f"{what}: {text(line.y[0])} after round {line.x[0]}, {text(line.y[-1])} after round {line.x[-1]}."
 
 
 def _row_name(picture: Participation, row: int, plan: BatchPlan | None, names: Sequence[str]) -> str:
@@ -178,15 +178,15 @@ def _bars(health: BatchHealth, order: IntArray) -> Plot:
     if rest[batches].any():
         parts.append(("round given up", rest[batches].tolist()))
     worst = int(order[0])
-    says = (
+    caption = (
         "Rounds in which each batch was asked. " if few else f"The {MOST_BARS} batches that were lost most often. "
     )
     if health.lost[worst]:
-        says += f"Batch {worst} fared worst: {health.lost[worst]} of {health.asked[worst]} rounds lost."
+        caption += f"Batch {worst} fared worst: {health.lost[worst]} of {health.asked[worst]} rounds lost."
     else:
-        says += "No batch was lost on the way."
+        caption += "No batch was lost on the way."
     chart = StackedBars(tuple(str(batch) for batch in batches), tuple(parts), across="batch")
-    return Plot("Rounds of each batch", chart, says, wide=True)
+    return Plot("Rounds of each batch", chart, caption, wide=True)
 
 
 def _batch_table(caption: str, batches: IntArray, health: BatchHealth, plan: BatchPlan) -> Table:

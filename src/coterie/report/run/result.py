@@ -183,10 +183,10 @@ def _health(snapshot: Snapshot, plan: BatchPlan) -> BatchHealth:
             continue
         batches = round_.cohort.batches
         asked[batches] += 1
-        broken = np.isin(batches, list(round_.lost))
-        lost[batches[broken]] += 1
+        incomplete = np.isin(batches, list(round_.lost))
+        lost[batches[incomplete]] += 1
         if round_.state is State.COMMITTED:
-            completed[batches[~broken]] += 1
+            completed[batches[~incomplete]] += 1
     return BatchHealth(asked, completed, lost)
 
 

@@ -206,8 +206,8 @@ def _keys(value: object) -> Iterator[str]:
         yield from value
         value = list(value.values())
     if isinstance(value, list):
-        for held in value:
-            yield from _keys(held)
+        for entry in value:
+            yield from _keys(entry)
 
 
 def check_terms(terms: Terms, least_included: int, configuration: DeviceConfiguration) -> None:

@@ -36,13 +36,13 @@ class Layout:
     def of(cls, arrays: Arrays) -> "Layout":
         """Return the layout of these arrays, in the order in which they come."""
         names = tuple(arrays) if isinstance(arrays, Mapping) else None
-        listed = _listed(arrays)
-        for name, array in zip(("the array",) if names is None else names, listed, strict=True):
+        parts = _parts(arrays)
+        for name, array in zip(("the array",) if names is None else names, parts, strict=True):
             if array.dtype not in FLOATS:
                 raise UsageError(
                     f"{name} is of {array.dtype}; only arrays of float16, float32 and float64 can be summed"
                 )
-        return cls(names, tuple(array.shape for array in listed), tuple(array.dtype.name for array in listed))
+        return cls(names, tuple(array.shape for array in parts), tuple(array.dtype.name for array in parts))
 
     @property
     def dimension(self) -> int:
@@ -57,10 +57,10 @@ class Layout:
         if Layout.of(arrays) != self:
             raise UsageError(f"these arrays are {Layout.of(arrays)}, not {self}")
         dtype = np.float64 if "float64" in self.dtypes else np.float32
-        listed = [array.reshape(-1) for array in _listed(arrays)]
-        if len(listed) == 1:
-            return np.ascontiguousarray(listed[0], dtype=dtype)
-        return np.concatenate(listed or [np.zeros(0)], dtype=dtype)
+        parts = [array.reshape(-1) for array in _parts(arrays)]
+        if len(parts) == 1:
+            return np.ascontiguousarray(parts[0], dtype=dtype)
+        return np.concatenate(parts or [np.zeros(0)], dtype=dtype)
 
     def restore(self, vector: Floats) -> Floats | dict[str, Floats]:
         """Return the arrays, in their shapes and dtypes, with the values of a flat vector."""
@@ -75,5 +75,5 @@ class Layout:
         return shaped[0] if self.names is None else dict(zip(self.names, shaped, strict=True))
 
 
-def _listed(arrays: Arrays) -> list[Floats]:
+def _parts(arrays: Arrays) -> list[Floats]:
     return list(arrays.values()) if isinstance(arrays, Mapping) else [arrays]

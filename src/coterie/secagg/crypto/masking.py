@@ -123,8 +123,8 @@ class Keystream:
         np.bitwise_and(words, _LOW_31_BITS, words)
         if words.max() < self._below:
             return words
-        kept = words[words < self._below]
-        return np.concatenate((kept, self.next_piece(count - len(kept))))
+        usable = words[words < self._below]
+        return np.concatenate((usable, self.next_piece(count - len(usable))))
 
 
 class _Masking:
@@ -180,10 +180,10 @@ class _Rounding:
         sums = self._sums[: len(values)]
         self._clip_into(sums, values)
         np.multiply(sums, self._scale, sums)
-        drawn = self._room.fill(self._encryptor, len(values)).view(self._surplus.dtype)
+        random_bits = self._room.fill(self._encryptor, len(values)).view(self._surplus.dtype)
         if self._surplus:
-            np.right_shift(drawn, self._surplus, drawn)
-        np.add(sums, drawn, sums)
+            np.right_shift(random_bits, self._surplus, random_bits)
+        np.add(sums, random_bits, sums)
         np.add(sums, self._magic, sums)
         np.copyto(words, sums.view(np.uint64), casting="unsafe")
 

@@ -41,9 +41,9 @@ def split(secrets: Sequence[bytes], threshold: int, points: Sequence[int], rando
             f"{max(points, default=0)}; give at least as many points, from 1 to {LARGEST_POINT}"
         )
     limbs = np.array([limb for secret in secrets for limb in _limbs(secret)], dtype=np.int64)
-    drawn = np.empty((threshold - 1) * len(limbs), dtype=np.uint32)
-    Keystream(randomness, PRIME_31).words_into(drawn)
-    coefficients = drawn.reshape(threshold - 1, len(limbs))
+    random_words = np.empty((threshold - 1) * len(limbs), dtype=np.uint32)
+    Keystream(randomness, PRIME_31).words_into(random_words)
+    coefficients = random_words.reshape(threshold - 1, len(limbs))
     at = np.array(points, dtype=np.int64)[:, np.newaxis]
     values = np.zeros((len(points), len(limbs)), dtype=np.int64)
     high = np.empty_like(values)
@@ -93,11 +93,11 @@ def correct(points: Sequence[int], shares: Words, threshold: int) -> tuple[bytes
     """
     decoded = [_decoded_limb(points, column, threshold) for column in shares.T.tolist()]
     limbs, wrong = [], set[int]()
-    for found in decoded:
-        if found is None:
+    for result in decoded:
+        if result is None:
             return None
-        limbs.append(found[0])
-        wrong |= found[1]
+        limbs.append(result[0])
+        wrong |= result[1]
     secret = _joined(limbs)
     return None if secret is None else (secret, sorted(wrong))
 

@@ -28,7 +28,7 @@ Digest: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 PublicKey: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Signature: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
 LARGEST_ROUND = 2**63 - 1
-Round: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ROUND)]
+RoundNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ROUND)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from coterie.secagg.batch.charter import LARGEST_BATCH, LARGEST_NAME, LARGEST_RECIPE
-from coterie.secagg.wire.framing import Count, Digest, Message, PublicKey, Round, Scope, Signature, UserId
+from coterie.secagg.wire.framing import Count, Digest, Message, PublicKey, RoundNumber, Scope, Signature, UserId
 
 
 class Invitation(Message, frozen=True, tag=1):
@@ -62,8 +62,8 @@ class RoundCall(Message, frozen=True, tag=7):
 
     scope: Scope
     charter: Digest
-    round: Round
-    step: Round
+    round: RoundNumber
+    step: RoundNumber
     model: bytes
     dimension: Count
     min_included: Count
@@ -85,8 +85,8 @@ class UnsealedCall(Message, frozen=True, tag=9):
     colluders: Annotated[int, msgspec.Meta(ge=0, lt=1000)]
     losses: Annotated[int, msgspec.Meta(ge=0, lt=1000)]
     recipe: Annotated[bytes, msgspec.Meta(max_length=LARGEST_RECIPE)]
-    round: Round
-    step: Round
+    round: RoundNumber
+    step: RoundNumber
     model: bytes
     dimension: Count
     min_included: Count

@@ -38,7 +38,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PublishedForm:
     """One of the forms that a data set is published in: its files, the archive they come in, and their decoder."""
 
     train: tuple[Part, ...]
@@ -58,7 +58,7 @@ class Published:
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    layouts: tuple[Layout, ...]
+    layouts: tuple[PublishedForm, ...]
     downloads: tuple[Download, ...]
     home: Path | None = None
 
@@ -76,14 +76,14 @@ def load(
     elif folder is None:
         raise UsageError(f"{source.name} needs a data folder: one that holds its files, or where to fetch them to")
     folder = Path(folder)
-    layout = _found(source, folder)
+    layout = _find_form(source, folder)
     if layout is None:
         try:
             for download in source.downloads:
                 fetch(download, folder, progress)
         except UsageError as error:
             raise UsageError(f"{error}\n{_what_to_put(source, folder)}") from error
-        layout = _found(source, folder)
+        layout = _find_form(source, folder)
     if layout is None:
         raise UsageError(_what_to_put(source, folder))
     pieces = _pieces(layout, folder)
@@ -96,7 +96,7 @@ def load(
     return Dataset(source.name, source.classes, train, test, source.mean, source.std)
 
 
-def _found(source: Published, folder: Path) -> Layout | None:
+def _find_form(source: Published, folder: Path) -> PublishedForm | None:
     """Return the first form that the folder holds completely."""
     for layout in source.layouts:
         if layout.archive is not None and (folder / layout.archive).is_file():
@@ -114,7 +114,7 @@ def _place(part: Part, folder: Path) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _pieces(layout: Layout, folder: Path) -> dict[str, Piece]:
+def _pieces(layout: PublishedForm, folder: Path) -> dict[str, Piece]:
     """Read a form's files, each under its published path: from the folder, or else from the archive."""
     parts = (*layout.train, *layout.test)
     places = [_place(part, folder) for part in parts]
@@ -136,34 +136,34 @@ def _content(path: Path) -> bytes:
         raise UsageError(f"{path} is not a whole gzip file ({error}); delete it and fetch it anew") from error
 
 
-def _archived(archive: Path, wanted: Sequence[str]) -> dict[str, Piece]:
+def _archived(archive: Path, names: Sequence[str]) -> dict[str, Piece]:
     """Read files out of a .tar.gz; nothing is written to the disk."""
     with reading(archive), archive.open("rb") as file:
         try:
-            pieces = {path: Piece(f"{archive}: {path}", data) for path, data in _members(file, set(wanted))}
+            pieces = {path: Piece(f"{archive}: {path}", data) for path, data in _members(file, set(names))}
         except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise UsageError(f"{archive} is not a whole archive ({error}); delete it and fetch it anew") from error
-    for path in wanted:
+    for path in names:
         if path not in pieces:
             raise UsageError(f"{archive} does not hold {path}; delete it and fetch it anew")
     return pieces
 
 
-def _members(file: IO[bytes], wanted: set[str]) -> Iterator[tuple[str, bytes]]:
+def _members(file: IO[bytes], names: set[str]) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=file, mode="r|gz") as archive:
         for member in archive:
             path = member.name.removeprefix("./")
-            if path in wanted and member.isfile():
+            if path in names and member.isfile():
                 content = archive.extractfile(member)
                 if content is not None:
                     yield path, content.read()
 
 
 def _check_digest(source: Published, part: Part, piece: Piece) -> None:
-    found = digest_of(piece.data, like=part.digest)
-    if found != part.digest:
+    digest = digest_of(piece.data, like=part.digest)
+    if digest != part.digest:
         raise UsageError(
-            f"{piece.name} is not the published file of {source.name}: its digest is {found} instead of "
+            f"{piece.name} is not the published file of {source.name}: its digest is {digest} instead of "
             f"{part.digest}; delete it and fetch it anew"
         )
 
@@ -193,7 +193,7 @@ _MNIST_MIRROR = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 _CIFAR_SITE = "https://www.cs.toronto.edu/~kriz/"
 
 
-def _mnist(folder: str, *digests: str) -> Layout:
+def _mnist(folder: str, *digests: str) -> PublishedForm:
     files = (
         "train-images-idx3-ubyte",
         "train-labels-idx1-ubyte",
@@ -201,7 +201,7 @@ def _mnist(folder: str, *digests: str) -> Layout:
         "t10k-labels-idx1-ubyte",
     )
     parts = _parts(folder, dict(zip(files, digests, strict=True)))
-    return Layout(train=parts[:2], test=parts[2:], decode=decode_idx)
+    return PublishedForm(train=parts[:2], test=parts[2:], decode=decode_idx)
 
 
 def _parts(folder: str, digests: dict[str, str]) -> tuple[Part, ...]:
@@ -240,7 +240,7 @@ CIFAR10 = Published(
     mean=_CIFAR_MEAN,
     std=_CIFAR_STD,
     layouts=(
-        Layout(
+        PublishedForm(
             train=_parts("cifar-10-batches-bin/", {
                 "data_batch_1.bin": "sha256:cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
                 "data_batch_2.bin": "sha256:a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
@@ -254,7 +254,7 @@ CIFAR10 = Published(
             decode=decode_cifar10_binary,
             archive="cifar-10-binary.tar.gz",
         ),
-        Layout(
+        PublishedForm(
             train=_parts("cifar-10-batches-py/", {
                 "data_batch_1": "md5:c99cafc152244af753f735de768cd75f",
                 "data_batch_2": "md5:d4bba439e000b95fd0a9bffe97cbabec",
@@ -283,7 +283,7 @@ CIFAR100 = Published(
     mean=_CIFAR_MEAN,
     std=_CIFAR_STD,
     layouts=(
-        Layout(
+        PublishedForm(
             train=_parts("cifar-100-binary/", {
                 "train.bin": "sha256:f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
             }),
@@ -293,7 +293,7 @@ CIFAR100 = Published(
             decode=decode_cifar100_binary,
             archive="cifar-100-binary.tar.gz",
         ),
-        Layout(
+        PublishedForm(
             train=_parts("cifar-100-python/", {"train": "md5:16019d7e3df5f24257cddd939b257f8d"}),
             test=_parts("cifar-100-python/", {"test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc"}),
             decode=decode_cifar100_python,

@@ -28,15 +28,15 @@ def client_keys(seed: int, round_: int, users: IntArray) -> IntArray:
     array([ True])
     """
     base = int(np.random.SeedSequence((seed, round_)).generate_state(1, np.uint64)[0].astype(np.int64))
-    return mix(base + torch.tensor(users + 1) * _GOLDEN).numpy()
+    return mix_bits(base + torch.tensor(users + 1) * _GOLDEN).numpy()
 
 
 def step_keys(keys: Tensor, steps: Tensor) -> Tensor:
     """Return the keys of clients' steps."""
-    return mix(keys + steps * _GOLDEN)
+    return mix_bits(keys + steps * _GOLDEN)
 
 
-def mix(words: Tensor) -> Tensor:
+def mix_bits(words: Tensor) -> Tensor:
     """Return 64-bit words scrambled, each on its own; multiplication wraps around at 2^64."""
     words = (words ^ _shifted(words, 30)) * _FIRST
     words = (words ^ _shifted(words, 27)) * _SECOND
@@ -56,8 +56,8 @@ def counters(places: int, number: int, device: torch.device) -> Tensor:
 
 def levels(keys: Tensor, counted: Tensor) -> Tensor:
     """Return levels from -2^15 to 2^15 - 1, four for each counter, for each key."""
-    drawn: Tensor = _Quarters.apply(mix(keys.unsqueeze(-1) + counted))  # type: ignore[no-untyped-call]
-    return drawn
+    quarters: Tensor = _Quarters.apply(mix_bits(keys.unsqueeze(-1) + counted))  # type: ignore[no-untyped-call]
+    return quarters
 
 
 class _Quarters(torch.autograd.Function):
@@ -92,16 +92,16 @@ class Draws:
     """Counts the masks that one pass through a model has drawn: each call of a layer draws another."""
 
     def __init__(self) -> None:
-        self.drawn = 0
+        self.count = 0
 
     def start(self, *_: object) -> None:
         """Begin a pass; a hook before the model's own call."""
-        self.drawn = 0
+        self.count = 0
 
     def take(self) -> int:
         """Return the number of the next mask."""
-        self.drawn += 1
-        return self.drawn - 1
+        self.count += 1
+        return self.count - 1
 
 
 class KeyedDropout(nn.Module):
@@ -130,5 +130,5 @@ class KeyedDropout(nn.Module):
             return values
         places = values.numel()
         lowest, factor = share(self.probability)
-        drawn = levels(self.key, counters(places, self.draws.take(), values.device))
-        return values * (drawn[:places].view(values.shape) >= lowest) * factor
+        uniform = levels(self.key, counters(places, self.draws.take(), values.device))
+        return values * (uniform[:places].view(values.shape) >= lowest) * factor

@@ -89,8 +89,8 @@ class Trainer(ABC):
         self.model = prepare_model(model).to(self.device)
         self.model.train(settings.dropout)
         self.layout = ParameterLayout.of(self.model)
-        wanted = available_cores() if workers is None else check_count(workers, "the number of workers")
-        self.workers = wanted if self.device.type == "cpu" else 1
+        most = available_cores() if workers is None else check_count(workers, "the number of workers")
+        self.workers = most if self.device.type == "cpu" else 1
 
     @property
     def device(self) -> torch.device:

@@ -71,16 +71,16 @@ class Route:
             shared = key.agree(box[:KEY_BYTES], who=self.roster.lines[self.sender].user)
         except PeerError:  # of low order: signed by its sender, like everything else in the box
             return None
-        return self._opened(shared, box)
+        return self._open(shared, box)
 
     def revealed_shares(self, key: bytes, box: bytes) -> bytes | None:
         """Return the pair of shares, for whoever was given the box's own key; None as for the holder."""
         own, line = BoxKey.from_bytes(key), self.roster.lines[self.holder]
         if own.public != box[:KEY_BYTES]:
             return None
-        return self._opened(own.agree(line.share_key, who=line.user), box)
+        return self._open(own.agree(line.share_key, who=line.user), box)
 
-    def _opened(self, shared: Seed, box: bytes) -> bytes | None:
+    def _open(self, shared: Seed, box: bytes) -> bytes | None:
         info = self._info(box[:KEY_BYTES])
         try:
             pair = self._cipher(shared, info).decrypt(_NONCE, box[KEY_BYTES:_CIPHERTEXT_END], info)

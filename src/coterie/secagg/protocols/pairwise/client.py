@@ -113,11 +113,11 @@ class PairwiseParticipant:
         pairs = {place: share.tobytes() for place, share in zip(holders, shares, strict=True)}
         own = pairs.pop(mine)
         digest = seed_digest(setting.context, party.user, self._seed.reveal())
-        sent, kept = SentBoxes(roster, mine, pairs), commitments(own)
-        tree = sharing_tree(digest, kept, sent.boxes.values())
+        boxes, committed = SentBoxes(roster, mine, pairs), commitments(own)
+        tree = sharing_tree(digest, committed, boxes.boxes.values())
         signature = party.identity.sign("share", *roster.boxes(mine, tree.root))
-        self._roster, self._mine, self._sent, self._own_pair = roster, mine, sent, own
-        return encode(Sharing(*self._head, digest, kept, b"".join(sent.boxes.values()), signature))
+        self._roster, self._mine, self._sent, self._own_pair = roster, mine, boxes, own
+        return encode(Sharing(*self._head, digest, committed, b"".join(boxes.boxes.values()), signature))
 
     def _look(self, message: Delivery) -> bytes:
         """Phase 2: open the neighbours' boxes, and complain about those that hold something else than signed."""

@@ -62,31 +62,31 @@ def sparse_neighbourhood(users: int, parameters: Parameters) -> Neighbourhood:
 def _safe_threshold(users: int, colluding: int, degree: int) -> int:
     """Return the least t' with n·Pr[Hyp(n - 1, c, k) ≥ t'] ≤ 2^-41; never 1, which would be no secret."""
     honest, count = users - 1 - colluding, min(degree, colluding)
-    ways = comb(colluding, count) * comb(honest, degree - count)
-    tail, bound = ways, comb(users - 1, degree)
+    choices = comb(colluding, count) * comb(honest, degree - count)
+    tail, bound = choices, comb(users - 1, degree)
     while users * tail << SECRECY_BITS <= bound:
         # The ways for one colluder fewer follow from those for `count`, without a remainder.
-        ways = ways * count * (honest - degree + count) // ((colluding - count + 1) * (degree - count + 1))
+        choices = choices * count * (honest - degree + count) // ((colluding - count + 1) * (degree - count + 1))
         count -= 1
-        tail += ways
+        tail += choices
     return max(count + 1, 2)
 
 
 def _recovers(users: int, lost: int, degree: int, threshold: int) -> bool:
     """Whether a lost user has t' neighbours left, but for 2^-20 over all users."""
-    gone = max(lost - 1, 0)
-    left = users - 1 - gone
-    fewest = max(degree - gone, 0)
-    short = sum(comb(left, count) * comb(gone, degree - count) for count in range(fewest, threshold))
+    others_lost = max(lost - 1, 0)
+    left = users - 1 - others_lost
+    fewest = max(degree - others_lost, 0)
+    short = sum(comb(left, count) * comb(others_lost, degree - count) for count in range(fewest, threshold))
     return degree >= threshold and users * short << RECOVERY_BITS <= comb(users - 1, degree)
 
 
-def _connected(users: int, gone: int, degree: int) -> bool:
+def _connected(users: int, absent: int, degree: int) -> bool:
     """Whether those who are left hang together, but for 2^-41."""
-    if gone < degree:
+    if absent < degree:
         return True
     pairs = users * (users - 1) // 2
-    return pairs * comb(users - degree, gone - degree) << SECRECY_BITS <= comb(users, gone)
+    return pairs * comb(users - degree, absent - degree) << SECRECY_BITS <= comb(users, absent)
 
 
 @dataclass(frozen=True)

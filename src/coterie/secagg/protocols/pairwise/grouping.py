@@ -49,10 +49,10 @@ class Grouping:
     def demand(self, users: Iterable[str], done: str) -> None:
         """End a round in which too few users are left in complete groups for any device to agree."""
         groups = self.complete(users)
-        found = sum(len(group.identities) for group in groups)
-        if found < self._least:
+        included = sum(len(group.identities) for group in groups)
+        if included < self._least:
             raise TooFewUsers(
-                f"{found} users in {len(groups)} of {len(self.groups)} batches {done}; {self._least} are needed"
+                f"{included} users in {len(groups)} of {len(self.groups)} batches {done}; {self._least} are needed"
             )
 
     def lost(self, absent: frozenset[str], liars: Mapping[str, str]) -> dict[bytes, str]:

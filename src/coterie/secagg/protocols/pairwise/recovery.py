@@ -54,8 +54,8 @@ class Recovery:
         """Yield the secret of each owner, from its first shares; TooFewUsers if one does not come out."""
         if not owners:
             return
-        wanted, shares = np.array(owners, dtype=np.int64), self._shares
-        starts, ends = (np.searchsorted(shares.owners, wanted, side) for side in ("left", "right"))
+        owner_places, shares = np.array(owners, dtype=np.int64), self._shares
+        starts, ends = (np.searchsorted(shares.owners, owner_places, side) for side in ("left", "right"))
         fewest = int((ends - starts).min())
         if fewest < self._threshold:
             raise TooFewUsers(f"{fewest} shares of a user's secret came; {self._threshold} are needed to open it")
@@ -63,8 +63,8 @@ class Recovery:
         points = shares.holders[rows] + 1
         if (points == points[0]).all():  # everyone's shares are at the same points: one basis for all
             points = points[:1]
-        found = combine_all(points, shares.limbs[rows])
-        for owner, secret, start, end in zip(owners, found, starts.tolist(), ends.tolist(), strict=True):
+        secrets = combine_all(points, shares.limbs[rows])
+        for owner, secret, start, end in zip(owners, secrets, starts.tolist(), ends.tolist(), strict=True):
             if secret is not None and is_right(owner, secret):
                 yield owner, secret
             else:

@@ -115,11 +115,11 @@ class PairwiseRound:
             self._irregular |= bool(recovery.liars)
         users = tuple(roster.lines[place].user for place in self._included)
         try:
-            found = LearnedSum(users, dequantise(total, self._setting.quantiser, len(users)))
+            learned = LearnedSum(users, dequantise(total, self._setting.quantiser, len(users)))
         except PeerError as error:
             raise TooFewUsers(f"round {self.round} gave no sum: {error}") from None
         self._ended_as_agreed = True
-        return RoundResult(self.round, (found,), self._grouping.lost(self._absent, self.liars), dict(self.liars))
+        return RoundResult(self.round, (learned,), self._grouping.lost(self._absent, self.liars), dict(self.liars))
 
     def exposure(self) -> Exposure:
         """Return what the bytes received so far would open (§8).
