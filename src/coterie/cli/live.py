@@ -88,7 +88,7 @@ class LiveView:
         if self._live is not None:
             self._live.update(Group(self._bar, self._table(row)))
         elif row.step % self._every == 0:
-            self.say(f"round {row.step}: {', '.join(f'{name} {value}' for name, value in self._values(row))}")
+            self.say(f"round {row.round}: {', '.join(f'{name} {value}' for name, value in self._values(row))}")
 
     def say(self, text: str) -> None:
         """Print a line."""

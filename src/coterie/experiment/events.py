@@ -29,7 +29,7 @@ class EventFiles:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UsageError("--tensorboard needs the package tensorboard; install coterie[tensorboard]") from None
-        self._writer = SummaryWriter(str(folder), purge_step=1)
+        self._writer = SummaryWriter(str(folder), purge_step=0)
         for row in rows:
             self.add(row)
 
@@ -38,7 +38,7 @@ class EventFiles:
         for name in SCALARS:
             value = getattr(row, name)
             if value is not None:
-                self._writer.add_scalar(name, value, row.step)
+                self._writer.add_scalar(name, value, row.round)
         self._writer.flush()
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ def test_runs_are_grouped_by_everything_but_their_seed(runs):
 
 
 def test_mean_and_spread_are_those_of_numpy(runs):
-    """The final values' mean and sample deviation, and at each step the curve's mean and band."""
+    """The final values' mean and sample deviation, and at each round the curve's mean and band."""
     group = compare(runs).groups[0]
     final = [run.record.rows[-1].accuracy for run in group.runs]
     spread = group.spread(MEASURES["accuracy"])

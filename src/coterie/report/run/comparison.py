@@ -57,14 +57,14 @@ class RunGroup:
         return Spread.of([numbers[-1] for numbers in measured if numbers])
 
     def curve(self, value: Callable[[RoundRow], float | None]) -> Curve:
-        """Return the mean at every step that all runs have measured, with the spread as a band."""
-        steps = [
-            {row.step: number for row in run.record.rows if (number := value(row)) is not None}
+        """Return the mean at every round that all runs have measured, with the spread as a band."""
+        rounds = [
+            {row.round: number for row in run.record.rows if (number := value(row)) is not None}
             for run in self.runs
         ]
-        common = sorted(set.intersection(*map(set, steps)))
+        common = sorted(set.intersection(*map(set, rounds)))
         places = [common[place] for place in evenly(len(common), MOST_POINTS).tolist()]
-        spreads = [_of([of_run[step] for of_run in steps]) for step in places]
+        spreads = [_of([of_run[round_] for of_run in rounds]) for round_ in places]
         means = [spread.mean for spread in spreads]
         if len(self.runs) == 1:
             return Curve(self.label, places, means)

@@ -73,8 +73,8 @@ def _learning(groups: Sequence[RunGroup]) -> tuple[Block, ...]:
         lines = tuple(line for group in groups if (line := group.curve(MEASURES[name])).x)
         if lines:
             text = percent if shares else "{:.3f}".format
-            caption = " ".join(f"{line.name}: {text(line.y[-1])} after step {line.x[-1]}." for line in lines)
-            plots.append(Plot(title, Curves(lines, across="step", percent=shares), f"{caption} {_BAND}"))
+            caption = " ".join(f"{line.name}: {text(line.y[-1])} after round {line.x[-1]}." for line in lines)
+            plots.append(Plot(title, Curves(lines, across="round", percent=shares), f"{caption} {_BAND}"))
     return (Plots(tuple(plots)),) if plots else (Text(("Neither accuracy nor loss was measured in these runs.",)),)
 
 
@@ -86,7 +86,7 @@ def _measure_plots(groups: Sequence[RunGroup]) -> Plots:
     ):
         lines = tuple(group.curve(MEASURES[name]) for group in groups)
         caption = " ".join(f"{line.name}: {unit.format(line.y[-1])} in the end." for line in lines if line.y)
-        plots.append(Plot(title, Curves(lines, across="step"), caption or "No round has ended.", height=160))
+        plots.append(Plot(title, Curves(lines, across="round"), caption or "No round has ended.", height=160))
     return Plots(tuple(plots))
 
 
