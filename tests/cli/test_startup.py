@@ -67,9 +67,11 @@ def test_wrong_usage_is_one_line(arguments, message):
     assert len(run.stderr.splitlines()) == 1
 
 
-def test_without_pytorch_a_run_says_what_to_install():
-    """Where PyTorch is missing, `coterie run` is one line with the pip command, not a traceback."""
-    code = "import sys; sys.modules['torch'] = None; sys.argv = ['coterie', 'run']; import coterie.__main__"
+@pytest.mark.parametrize("arguments", [["run"], ["init"], ["report", "first"]])
+def test_without_pytorch_a_command_says_what_to_install(arguments):
+    """Where PyTorch is missing, a command about runs is one line with the pip command, not a traceback."""
+    argv = ["coterie", *arguments]
+    code = f"import sys; sys.modules['torch'] = None; sys.argv = {argv}; import coterie.__main__"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert run.returncode == 2
     assert "pip install 'coterie[torch,report]'" in run.stderr

@@ -125,12 +125,12 @@ def check_distinct(*paths: tuple[str, Path | None]) -> None:
 
 
 def check_torch(command: str) -> None:
-    """Refuse a command that trains where PyTorch is not installed."""
+    """Refuse a command about training where PyTorch is not installed."""
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
         raise UsageError(
-            f"coterie {command} trains with PyTorch, which is not installed: pip install 'coterie[torch,report]' "
+            f"coterie {command} needs PyTorch, which is not installed: pip install 'coterie[torch,report]' "
             "(without a GPU, first install the far smaller CPU build: pytorch.org, Get Started, CPU)"
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli.options import Json, waiting
+from coterie.cli.options import Json, check_torch, waiting
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def report(
 
       coterie report runs/five-seeds
     """
+    check_torch("report")
     from coterie.report.page.html import check_page_path
     from coterie.report.run.comparison import read_runs
 

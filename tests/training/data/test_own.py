@@ -145,7 +145,9 @@ def test_a_folder_must_hold_users_and_a_test_set(tmp_path):
     with pytest.raises(UsageError, match="holds no user's data"):
         read_folder(save(tmp_path, test=TEST))
     (tmp_path / "test.npz").unlink()
-    with pytest.raises(UsageError, match=r"test\.npz cannot be read: there is no such file"):
+    with pytest.raises(
+        UsageError, match=r"has no test\.npz, the examples that the model is tested with; put them"
+    ):
         read_folder(save(tmp_path, ann=ANN))
 
 

@@ -32,6 +32,11 @@ def read_folder(folder: str | os.PathLike[str], classes: int | None = None) -> U
     files = _user_files(folder)
     parts = ((str(file), *_arrays(file)) for file in files)
     test = folder / f"{_TEST}.npz"
+    if not test.exists():
+        raise UsageError(
+            f"{folder} has no test.npz, the examples that the model is tested with; put them there, saved "
+            "as a user's are"
+        )
     return _stacked(parts, (str(test), *_arrays(test)), classes, names=[file.stem for file in files])
 
 
@@ -68,6 +73,12 @@ def from_function(
 
 def _arrays(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """Return a file's images and labels; nothing that it holds is run."""
+    with reading(path), path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise UsageError(
+                f"{path} is not a readable .npz file: it was cut off, or never was one; save it anew with "
+                "numpy.savez"
+            )
     try:
         with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             tabular = "features" in arrays
