@@ -71,7 +71,7 @@ def same(one, other):
 
 
 def scalars(out):
-    """What TensorBoard reads: for each curve its (step, value) pairs."""
+    """What TensorBoard reads: for each curve its (round, value) pairs."""
     events = EventAccumulator(str(out / "tensorboard"))
     events.Reload()
     return {name: [(each.step, each.value) for each in events.Scalars(name)] for name in events.Tags()["scalars"]}
@@ -82,13 +82,14 @@ def check_events(out):
     rows, found = read_record(out / "record.jsonl").rows, scalars(out)
     assert found.keys() == set(SCALARS)
     for name in SCALARS:
-        right = [(row.step, getattr(row, name)) for row in rows if getattr(row, name) is not None]
-        assert [step for step, _ in found[name]] == [step for step, _ in right]
+        right = [(row.round, getattr(row, name)) for row in rows if getattr(row, name) is not None]
+        assert [round_ for round_, _ in found[name]] == [round_ for round_, _ in right]
         assert [value for _, value in found[name]] == pytest.approx([value for _, value in right])
 
 
 def test_json_is_one_object_with_the_promised_keys(ended):
-    """Standard output holds one object and nothing else; progress is on standard error, a line per round here."""
+    """Standard output holds one object and nothing else; progress is on standard error, a line per round here,
+    with its number in the ledger."""
     out, run = ended
     summary = json.loads(run.stdout)
     assert list(summary) == KEYS
@@ -96,7 +97,7 @@ def test_json_is_one_object_with_the_promised_keys(ended):
     assert (summary["rounds"], summary["skipped"], summary["lost_batches"]) == (ROUNDS, 1, 1)
     assert summary["strong"] == PRIVACY
     assert [line.partition(":")[0] for line in run.stderr.splitlines()[1:]] == [
-        f"round {step}" for step in range(1, ROUNDS + 1)
+        f"round {row.round}" for row in read_record(out / "record.jsonl").rows
     ]
 
 
@@ -216,6 +217,7 @@ TINY = ["--users", 12, "--per-round", 6]
         ([*TINY, "--privacy", 2, "--device", "gpu7"], "training.device is 'gpu7', which is not here"),
         ([*TINY, "--privacy", 2, "--dropout", "by-lable"], "--dropout is 'by-lable': give a probability (0.3)"),
         ([*TINY, "--privacy", 2, "--partition", "iid"], "--partition has no effect on "),
+        ([*TINY, "--aggregation", "plain", "--unsealed"], "--unsealed has no effect with plain aggregation"),
         (["plan.toml", "--privacy", 2], "--scheme and --privacy have no effect on the plan p.json"),
         (["--data", "mnist-small", "--partition", "sharts"], "there is no partition 'sharts'; give iid, shards,"),
         ([*TINY, "--aggregation", "secagg++"], "give one of plain, open, secagg, secagg+"),
@@ -246,15 +248,39 @@ def test_what_cannot_be_run_is_refused_in_one_line(data, called, tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    "options", [["--seed", 5], ["--rounds", 9], ["--out", "elsewhere"], ["--keep-aggregates"]]
+    "options", [["--seed", 5], ["--epochs", 2, "--rounds", 9], ["--out", "elsewhere"], ["--keep-aggregates"]]
 )
 def test_a_run_is_resumed_as_it_was_begun(ended, called, options):
-    """Options beside --resume, other than --tensorboard, --workers and --json, are refused."""
+    """Options beside --resume, other than --rounds, --tensorboard, --workers and --json, are refused."""
     code, lines = called("--resume", ended[0], *options)
     assert code == 2
-    assert lines == [
-        "coterie: --resume goes on with a run as it was begun; add --tensorboard or --workers at most"
-    ]
+    (line,) = lines
+    assert line.startswith("coterie: --resume goes on with a run as it was begun; add --rounds (to extend it), ")
+
+
+def test_a_run_is_extended_from_the_command_line(data, called, tmp_path):
+    """--resume with --rounds goes on to so many rounds in all, asked once or twice; fewer are refused."""
+    out = tmp_path / "run"
+    file = write_spec(tiny_spec(data, "plain", training__rounds=1), tmp_path / "spec.toml")
+    assert called(file, "--out", out)[0] == 0
+    for _ in range(2):
+        assert called("--resume", out, "--rounds", 2)[0] == 0
+        assert [row.round for row in read_record(out / "record.jsonl").rows] == [0, 1]
+    assert json.loads((out / "summary.json").read_text())["rounds"] == 2
+    code, lines = called("--resume", out, "--rounds", 1)
+    assert code == 2
+    assert lines[0].startswith(
+        f"coterie: the run in {out} is one of 2 rounds, and 1 are fewer; give more to extend"
+    )
+
+
+def test_a_folder_named_beside_a_spec_says_how_many_users_it_has(data, called, tmp_path):
+    """The number of users in a spec that was made for other data does not stand in the way of --data."""
+    file = tmp_path / "spec.toml"
+    file.write_text("[data]\nusers = 100\n[training]\nrounds = 1\n[aggregation]\nprotocol = 'plain'\n")
+    code, _ = called(file, "--data", data, *TINY[2:], "--privacy", 2, "--out", tmp_path / "run")
+    assert code == 0
+    assert read_record(tmp_path / "run" / "record.jsonl").head["users"] == 12
 
 
 def test_options_change_the_spec_and_a_folder_says_how_many_users_it_has(data, called, tmp_path):

@@ -341,3 +341,35 @@ def test_a_folder_without_a_run_is_refused(data, new_folder, tmp_path, monkeypat
             Run.start(tiny_spec(data, "plain"), folder)
     with pytest.raises(UsageError, match="stopped before its first round; begin it anew in another folder"):
         Run.resume(folder)
+
+
+@pytest.mark.parametrize("protocol", ["plain", "secagg+"])
+def test_a_run_that_is_extended_is_the_one_begun_with_more_rounds(data, new_folder, whole, protocol):
+    """The model to the bit, the rows and the record's spec; its page can be made, and it is resumed once more."""
+    folder = new_folder()
+    finished(tiny_spec(data, protocol, keep_aggregates=True, training__rounds=2), folder).close()
+    with Run.resume(folder, rounds=ROUNDS) as run:
+        assert not run.done
+        for _ in run.steps():
+            pass
+    check_same(folder, whole[protocol], cut_off=0)
+    assert read_run(folder).record.head["spec"] == whole[protocol].spec.tables()
+
+
+@pytest.mark.parametrize("how", [before, after])
+def test_a_crash_while_a_run_is_extended_changes_nothing(data, new_folder, whole, monkeypatch, how):
+    """Before or after the record has its new head, the same call extends the run; a false head is refused."""
+    folder = new_folder()
+    finished(tiny_spec(data, "plain", keep_aggregates=True, training__rounds=2), folder).close()
+    with monkeypatch.context() as patched:
+        dying(patched, RecordFile, "replace_head", how, calls=1)
+        with pytest.raises(Crash):
+            Run.resume(folder, rounds=ROUNDS)
+    with Run.resume(folder, rounds=ROUNDS) as run:
+        for _ in run.steps():
+            pass
+    check_same(folder, whole["plain"], cut_off=0)
+    record = folder / "record.jsonl"
+    record.write_text(record.read_text().replace('"rounds": 4', '"rounds": 3', 1))
+    with pytest.raises(UsageError, match="line 1, was changed since it was written"):
+        Run.resume(folder)

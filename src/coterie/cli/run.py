@@ -69,7 +69,9 @@ def run(
         str | None, typer.Option(help="One run per seed (0-4 or 0,3,7), each in a folder inside --out, compared.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for the run (runs/ and the time).")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the run in this folder; --rounds extends it.")
+    ] = None,
     keep_aggregates: Annotated[
         bool, typer.Option("--keep-aggregates", help="Keep every round's mean update, to try attacks on.")
     ] = False,
@@ -101,6 +103,8 @@ def run(
       coterie run experiment.toml --seed 7 --out runs/seed-7
 
       coterie run --resume runs/seed-7
+
+      coterie run --resume runs/seed-7 --rounds 200
 
       coterie run --seeds 0-4 --out five
     """
@@ -142,11 +146,17 @@ def run(
         return
     with LiveView() as view:
         if resume is not None:
-            if changes or spec_file is not None or out is not None or seeds is not None:
+            if (
+                changes.keys() - {"training.rounds"}
+                or spec_file is not None
+                or out is not None
+                or seeds is not None
+            ):
                 raise UsageError(
-                    "--resume goes on with a run as it was begun; add --tensorboard or --workers at most"
+                    "--resume goes on with a run as it was begun; add --rounds (to extend it), --tensorboard, "
+                    "--workers or --json at most"
                 )
-            job = _resumed(resume, view, workers)
+            job = _resumed(resume, view, workers, rounds)
         else:
             job = _started(_spec(spec_file, changes), out or _new_folder_name(), view, workers)
         result, written = _complete(job, view, tensorboard=tensorboard)
@@ -228,7 +238,8 @@ def _spec(path: Path | None, changes: dict[str, Any]) -> Spec:
     source = Path(changes.get("data.source", spec.data.source))
     if source.is_dir():
         changes["data.source"] = str(source.resolve())  # so that --resume finds it from anywhere
-        if path is None and "data.users" not in changes:
+        named = path is None or Path(spec.data.source) != source  # the spec's number is of other data
+        if named and "data.users" not in changes:
             changes["data.users"] = count_users(source)
     spec = spec.changed(changes)
     _refuse_what_has_no_effect(spec, changes)
@@ -241,6 +252,8 @@ def _refuse_what_has_no_effect(spec: Spec, changes: dict[str, Any]) -> None:
         raise UsageError(
             f"--partition has no effect on {spec.data.source}: its files say who holds what; leave it out"
         )
+    if "aggregation.sealed" in changes and spec.aggregation.protocol == "plain":
+        raise UsageError("--unsealed has no effect with plain aggregation, which has no seal; leave it out")
     if "selection.scheme" in changes and spec.selection.plan:
         raise UsageError(
             f"--scheme and --privacy have no effect on the plan {spec.selection.plan}, which the spec names; "
@@ -259,11 +272,11 @@ def _started(spec: Spec, out: Path, view: LiveView, workers: int | None) -> Run:
         return Run.start(spec, out, view.fetching, workers=workers)
 
 
-def _resumed(folder: Path, view: LiveView, workers: int | None) -> Run:
+def _resumed(folder: Path, view: LiveView, workers: int | None, rounds: int | None) -> Run:
     from coterie.experiment.run import Run
 
     with view.waiting(f"Taking up {folder}"):
-        return Run.resume(folder, view.fetching, workers=workers)
+        return Run.resume(folder, view.fetching, workers=workers, rounds=rounds)
 
 
 def _finish(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult, list[Path]]:

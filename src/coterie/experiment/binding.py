@@ -1,16 +1,19 @@
 """What binds a run's files together: the ledger has a digest of each, and none counts that was changed."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from coterie.errors import UsageError
 from coterie.experiment.folder import RunFolder, changed
-from coterie.experiment.record import RunRecord, read_record
+from coterie.experiment.record import RunRecord, head_digest, read_record
 from coterie.ledger import Ledger, Round, Snapshot, State
 
 HEAD, DATA, MODEL, ROW, RESULT, AGGREGATE = "head", "data", "model", "row", "result", "aggregate"
 """The names of files and parts of files in the ledger: the record's first line, all users' data, a checkpoint, a
-row of the record, a result that was set aside, a mean update that was kept."""
+row of the record, a result that was set aside, a mean update that was kept. A run that was extended to more rounds
+has further heads, `head-200` for one of 200 rounds."""
 
 STEP_STATES = (State.COMMITTED, State.ABANDONED, State.SKIPPED)
 """Rounds that are a step of the run; one that a crash left unfinished is tried again in a new round."""
@@ -54,7 +57,7 @@ def checked_run(folder: RunFolder, ledger: Ledger) -> tuple[RunRecord, Snapshot]
     progress = progress_of(folder, snapshot)
     if record is None:
         raise UsageError(f"{path} was removed; put it back: the ledger has a run of {len(progress.steps)} rounds")
-    if record.digest != snapshot.files[HEAD]:
+    if record.digest not in _heads(snapshot):
         raise changed(path, ", line 1,")
     if len(record.rows) > len(progress.steps):
         raise changed(path, f", line {len(progress.steps) + 2},")
@@ -62,6 +65,21 @@ def checked_run(folder: RunFolder, ledger: Ledger) -> tuple[RunRecord, Snapshot]
         if row.digest != round_.files.get(ROW):
             raise changed(path, f", line {number},")
     return record, snapshot
+
+
+def extend(folder: RunFolder, ledger: Ledger, head: Mapping[str, Any], rounds: int) -> None:
+    """Give a run more rounds: the ledger has the new head's digest first, then the record has the head.
+
+    Between the two the record has its old head, which the ledger knows as well: the run can be extended again.
+    """
+    name, digest = f"{HEAD}-{rounds}", head_digest(head)
+    if ledger.snapshot().files.get(name) != digest:
+        ledger.bind({name: digest})
+    folder.record.replace_head(dict(head))
+
+
+def _heads(snapshot: Snapshot) -> set[str]:
+    return {digest for name, digest in snapshot.files.items() if name == HEAD or name.startswith(f"{HEAD}-")}
 
 
 def check_files(folder: RunFolder, snapshot: Snapshot) -> None:

@@ -79,10 +79,17 @@ class RecordFile:
 
     def start(self, head: dict[str, Any]) -> str:
         """Begin a new record, whole or not at all; return the SHA-256 of its first line."""
-        line = _line({"format": FORMAT, **head})
+        line = head_line(head)
         with atomic_write(self.path) as file:
             file.write(f"{line}\n".encode())
         return _digest(line)
+
+    def replace_head(self, head: dict[str, Any]) -> None:
+        """Put another first line before the rows, whole or not at all."""
+        with reading(self.path):
+            data = self.path.read_bytes()
+        with atomic_write(self.path) as file:
+            file.write(head_line(head).encode() + data[data.index(b"\n") :])
 
     def add(self, row: RoundRow) -> None:
         """Append a round; when this returns, a power cut does not take it away."""
@@ -139,6 +146,16 @@ def _whole_lines(data: bytes) -> bytes:
     whole = data[: data.rfind(b"\n") + 1]
     last = whole.rfind(b"\n", 0, len(whole) - 1) + 1
     return whole[:last] if last and b"\0" in whole[last:] else whole
+
+
+def head_line(head: Mapping[str, Any]) -> str:
+    """Return the first line of a record."""
+    return _line({"format": FORMAT, **head})
+
+
+def head_digest(head: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the first line of a record."""
+    return _digest(head_line(head))
 
 
 def _object(line: str, path: Path, number: int) -> dict[str, Any]:

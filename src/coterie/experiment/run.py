@@ -34,6 +34,7 @@ from coterie.experiment.binding import (
     ROW,
     check_files,
     checked_run,
+    extend,
     progress_of,
 )
 from coterie.experiment.folder import Checkpoint, Parameters, PendingResult, RunFolder
@@ -99,8 +100,18 @@ class Run:
         return run
 
     @classmethod
-    def resume(cls, path: Path, progress: Progress = no_progress, *, workers: int | None = None) -> "Run":
-        """Take up a run where it stopped, whatever stopped it; refuse one of which a file was changed."""
+    def resume(
+        cls,
+        path: Path,
+        progress: Progress = no_progress,
+        *,
+        workers: int | None = None,
+        rounds: int | None = None,
+    ) -> "Run":
+        """Take up a run where it stopped, whatever stopped it; refuse one of which a file was changed.
+
+        `rounds` extends it to so many in all, as if it had been begun with them.
+        """
         folder = RunFolder.open(path)
         with ExitStack() as stack:
             lock = stack.enter_context(folder.lock())
@@ -108,7 +119,8 @@ class Run:
             ledger = stack.enter_context(Ledger.open(folder.ledger))
             record, snapshot = checked_run(folder, ledger)
             check_files(folder, snapshot)
-            spec = Spec.from_tables(record.head["spec"], str(folder.record.path))
+            begun = Spec.from_tables(record.head["spec"], str(folder.record.path))
+            spec = begun if rounds is None else _extended(begun, rounds, path)
             parts = prepare(spec, progress, workers)
             if parts.data_digest != snapshot.files[DATA]:
                 raise UsageError(
@@ -118,6 +130,8 @@ class Run:
             run = cls(folder, lock, parts, ledger)
             run._check_devices(snapshot)
             run._catch_up(record, snapshot)
+            if spec != begun:
+                extend(folder, ledger, record.head | {"spec": spec.tables()}, spec.training.rounds)
             stack.pop_all()
         return run
 
@@ -350,3 +364,13 @@ class Run:
             "fairness_gap": now.fairness_gap,
             "seconds": round(sum(row.seconds for row in self.rows), 3),
         }
+
+
+def _extended(spec: Spec, rounds: int, path: Path) -> Spec:
+    """Return a run's spec with more rounds; refuse fewer, for what happened cannot be taken back."""
+    if rounds < spec.training.rounds:
+        raise UsageError(
+            f"the run in {path} is one of {spec.training.rounds} rounds, and {rounds} are fewer; give more "
+            "to extend it, or leave --rounds out"
+        )
+    return spec.changed({"training.rounds": rounds})

@@ -17,21 +17,25 @@ def run(
     *,
     out: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
+    rounds: int | None = None,
     workers: int | None = None,
     progress: Callable[[RoundRow], None] = lambda _row: None,
 ) -> RunResult:
     """Train a model over users who never show their updates, and return what came out.
 
     `spec` is a spec, its file, or the default one; `out` a new folder (unless given, below `runs`, named after the
-    time). `resume` takes up the run in a folder instead. `workers` are the clients trained side by side, as many
-    as there are cores unless given. `progress` is given every round's row. The folder then holds the record,
-    checkpoints, ledger and report.html.
+    time). `resume` takes up the run in a folder instead. `rounds` is the number of rounds in
+    all, in place of the spec's; it also extends a run that is resumed. `workers` are the clients trained side by
+    side, as many as there are cores unless given. `progress` is given every round's row. The folder then holds the
+    record, checkpoints, ledger and report.html.
     """
     now = datetime.now(UTC)
     if resume is not None:
-        job = Run.resume(Path(resume), workers=workers)
+        job = Run.resume(Path(resume), workers=workers, rounds=rounds)
     else:
         settings = spec if isinstance(spec, Spec) else Spec() if spec is None else Spec.read(Path(spec))
+        if rounds is not None:
+            settings = settings.changed({"training.rounds": rounds})
         folder = Path("runs") / now.strftime("%Y-%m-%d-%H%M%S") if out is None else Path(out)
         job = Run.start(settings, folder, workers=workers)
     with job:
