@@ -7,9 +7,15 @@ import pytest
 
 from coterie import UsageError
 from coterie.experiment.parts import prepare
-from coterie.reproduction.definition import Experiment, experiments_folder, known_experiments, merged
+from coterie.reproduction.definition import (
+    Experiment,
+    experiments_folder,
+    experiments_named,
+    known_experiments,
+    merged,
+)
 from coterie.reproduction.outcome import Outcome
-from support.reproduction.tiny import RUNS, read_tiny
+from support.reproduction.tiny import RUNS, read_tiny, write_tiny
 
 KNOWN = known_experiments()
 
@@ -110,3 +116,18 @@ def test_an_outcome_is_plain_data(tmp_path):
     """An outcome without rows still has all keys of the contract."""
     outcome = Outcome(read_tiny(tmp_path), (), ())
     assert {"name", "rows", "claims"} <= outcome.to_json().keys()
+
+
+def test_experiments_are_named_once_by_name_or_file(tmp_path):
+    """Names, `all` and files together give each experiment once; a file must not take a known one's name."""
+    file = write_tiny(tmp_path)
+    assert [each.name for each in experiments_named(["family", str(file), "family"])] == ["family", "tiny"]
+    assert {each.name for each in experiments_named(["family", "all"])} == set(KNOWN)
+    taken = file.rename(tmp_path / "mnist.toml")
+    for names, message in (
+        ([], "name experiments"),
+        (["x"], "no experiment 'x'"),
+        ([str(taken)], "rename the file"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            experiments_named(names)

@@ -256,7 +256,7 @@ def panels(record: dict[str, Any], path: Path) -> None:
     """Draw panels side by side, each with its lines, and one legend below.
 
     The record holds a `title` and `panels`, each with a `title`, `across`, `up` and `lines`; a line has a `name`,
-    `x`, `y`, and `low` and `high` where there is a band around it.
+    `x`, `y`, and `low` and `high` where there is a band around it; a panel may have a `top`, where its scale ends.
     """
     count = len(record["panels"])
     with _figure(path, 4.2 * count + 0.6, 4.0, columns=count) as columns:
@@ -269,10 +269,11 @@ def panels(record: dict[str, Any], path: Path) -> None:
                 if "low" in line:
                     band = {"color": drawn.get_color(), "alpha": 0.15, "linewidth": 0}
                     axes.fill_between(line["x"], line["low"], line["high"], **band)
-            axes.set_title(panel["title"], loc="left")
+            if count > 1:
+                axes.set_title(panel["title"], loc="left")
             axes.set_xlabel(panel["across"])
             axes.set_ylabel(panel["up"])
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(bottom=0, top=panel.get("top"))
         figure = axes.figure
         figure.suptitle(record["title"])
         handles, labels = axes.get_legend_handles_labels()

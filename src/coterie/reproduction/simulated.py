@@ -105,7 +105,7 @@ def _threshold(experiment: Experiment, processes: int, report: Report) -> Record
     del processes
     spec = Spec.from_tables(experiment.spec, experiment.name)
     users, per_round = spec.data.users, spec.selection.per_round
-    rounds = range(users - 10, users + 41, 5)
+    rounds = sorted({*range(users - 10, users + 41, 5), *range(users - 3, users + 4)})
     chances: dict[str, dict[str, dict[str, float]]] = {name: {} for name in experiment.schemes}
     rng = np.random.default_rng(spec.seed)
     for done, count in enumerate(rounds, start=1):

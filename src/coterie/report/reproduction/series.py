@@ -1,7 +1,7 @@
 """The data in an experiment's figure, from its records: panels with lines, in the paper's layout.
 
 A figure is `{"title", "panels": [{"title", "across", "up", "lines": [{"name", "x", "y"}]}]}`, plain data that JSON
-holds; a line has `low` and `high` as well where there is a band around it.
+holds. A line has `low` and `high` where there is a band around it, a panel `top` where its scale ends early.
 """
 
 from collections.abc import Mapping
@@ -81,6 +81,8 @@ def _measures(experiment: Experiment, record: Record) -> list[dict[str, Any]]:
                 for scheme, curve in record["curves"][measure].items()
             ]
             panels.append(_panel(title, "round", "", lines))
+            if measure == "strong":  # before the first sum everyone is in one class, off the scale
+                panels[-1]["top"] = 1.05 * experiment.spec["selection"]["per_round"]
     return panels
 
 
