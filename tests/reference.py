@@ -196,3 +196,30 @@ def masked(words, masks, modulus):
     """Return the words with each keystream (key, sign) added or subtracted, modulo q."""
     streams = [(keystream_by_blocks(key, modulus), sign) for key, sign in masks]
     return [(word + sum(sign * next(stream) for stream, sign in streams)) % modulus for word in words]
+
+
+# --- secagg: coded masks, number by number (docs/protocol.md §5) ---------------------------------------
+
+
+def interpolated(points, values, at, modulus=2**31 - 1):
+    """Return the value at one point of the polynomial through these points, by Lagrange's formula."""
+    total = 0
+    for point, value in zip(points, values, strict=True):
+        above = math.prod(at - other for other in points if other != point)
+        below = math.prod(point - other for other in points if other != point)
+        total += value * above * pow(below, -1, modulus)
+    return total % modulus
+
+
+def coded_evaluations(mask, code, noise):
+    """Return every user's evaluation of a mask: at U + 1 + j, of the polynomials through its pieces at 1 … U."""
+    length = -(-len(mask) // code.pieces)
+    padded = [*mask.tolist(), *[0] * (length * code.pieces - len(mask))]
+    stream = keystream_by_blocks(noise.reveal(), 2**31 - 1)
+    rows = [padded[start : start + length] for start in range(0, len(padded), length)]
+    rows += [[next(stream) for _ in range(length)] for _ in range(code.privacy)]
+    points = list(range(1, code.needed + 1))
+    return [
+        [interpolated(points, [row[place] for row in rows], code.needed + 1 + user) for place in range(length)]
+        for user in range(code.users)
+    ]
