@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.secagg.protocols import open as collection
+from coterie.secagg.protocols.lightsecagg import states as lightsecagg
 from coterie.secagg.protocols.pairwise import states as pairwise
 from coterie.secagg.wire import states
 
@@ -46,6 +47,7 @@ def arrows(table: Mapping[tuple[Any, Any], Any], steps: Mapping[Any, Any]) -> li
     return found
 
 
+_HELPING = Arrow(pairwise.ServerState.SHARED, "in an incomplete batch", pairwise.ServerState.HELPING, own=True)
 DIAGRAMS = {
     "client-enrolment": (states.EnrolmentState, arrows(states.CLIENT_ENROLMENT, {})),
     "client-rounds": (states.ClientState, arrows(states.CLIENT_SEALED, states.CLIENT_STEPS)),
@@ -57,10 +59,11 @@ DIAGRAMS = {
     "client-pairwise": (pairwise.ParticipantState, arrows(pairwise.CLIENT_TABLE, {})),
     "server-pairwise": (
         pairwise.ServerState,
-        [
-            *arrows(pairwise.SERVER_TABLE, pairwise.SERVER_TABLE_ENDS),
-            Arrow(pairwise.ServerState.SHARED, "in an incomplete batch", pairwise.ServerState.HELPING, own=True),
-        ],
+        [*arrows(pairwise.SERVER_TABLE, pairwise.SERVER_TABLE_ENDS), _HELPING],
+    ),
+    "server-lightsecagg": (
+        pairwise.ServerState,
+        [*arrows(lightsecagg.SERVER_TABLE, pairwise.SERVER_TABLE_ENDS), _HELPING],
     ),
 }
 

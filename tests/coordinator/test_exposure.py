@@ -36,7 +36,7 @@ class Wire:
             round_ = moment.round - 1 if place < len(late) else moment.round
             self.received[round_].add(user)
             raw = bytes(data)
-            yield user, raw[:-1] + bytes([raw[-1] ^ 0xFF]) if (user, round_) in self._garbled else raw
+            yield user, raw[:-1] + bytes([raw[-1] ^ 0x7F]) if (user, round_) in self._garbled else raw
 
 
 def true_level(received):
@@ -177,7 +177,7 @@ class GarbledUpload:
         for user, data in self._users.exchange(outgoing, moment):
             raw = bytes(data)
             spoilt = user == self._user and moment.phase == self._phase
-            yield user, raw[:-1] + bytes([raw[-1] ^ 0xFF]) if spoilt else raw
+            yield user, raw[:-1] + bytes([raw[-1] ^ 0x7F]) if spoilt else raw
 
 
 @pytest.mark.parametrize("inner", [inner for inner in INNER if inner != "open"])

@@ -27,6 +27,10 @@ from coterie.secagg import (
 from coterie.secagg.crypto.keys import BoxKey, MaskKey, ShareKey, verify_signature
 from coterie.secagg.protocols import messages_from_client, messages_from_server
 from coterie.secagg.protocols import open as collection
+from coterie.secagg.protocols.lightsecagg import states as lightsecagg
+from coterie.secagg.protocols.lightsecagg.messages import CodedSharing, ShareSum
+from coterie.secagg.protocols.lightsecagg.roster import CodedRoster
+from coterie.secagg.protocols.lightsecagg.server import LightRound
 from coterie.secagg.protocols.open import OpenRound, SealedVector
 from coterie.secagg.protocols.pairwise import states as pairwise
 from coterie.secagg.protocols.pairwise.messages import (
@@ -76,6 +80,7 @@ TABLES = {
     BatchFounder: (SERVER_FOUNDING,),
     OpenRound: (collection.SERVER_TABLE,),
     PairwiseRound: (pairwise.SERVER_TABLE,),
+    LightRound: (lightsecagg.SERVER_TABLE,),
 }
 BURST = 64
 """Messages that are tried at one stage before the next one is chosen."""
@@ -191,7 +196,7 @@ def check_accepted(stage, data, answer, before):
         check_phase(stage, message, answer)
     elif isinstance(stage.machine, UnsealedClient):
         assert isinstance(message, UnsealedCall)
-        assert message.inner in {"secagg", "secagg+"}
+        assert message.inner in {"secagg", "secagg+", "lightsecagg"}
         assert (message.scope, message.round) == (SCOPE, answer.round)
         assert 2 <= answer.terms.min_included <= message.cohort
         assert message.cohort * message.weight_cap < message.modulus <= 2**32
@@ -200,7 +205,7 @@ def check_accepted(stage, data, answer, before):
         check_client(stage, message, answer, *records, before, after)
     elif isinstance(stage.machine, OpenRound):
         check_round(stage, message, tail, before, after)
-    elif isinstance(stage.machine, PairwiseRound):
+    elif isinstance(stage.machine, PairwiseRound | LightRound):
         check_answer(stage, message, before, after)
     else:
         check_founder(stage, message, answer, before, after)
@@ -336,6 +341,9 @@ def check_phase(stage, message, answer):
     users, threshold = roster.lines, (len(roster.lines) + len(roster.lines) // 5) // 2 + 1
     if isinstance(message, Delivery):
         size = len(good.parcels) // len(good.senders)
+        if isinstance(roster, CodedRoster):  # the content of a box is not signed: altered, it is complained about
+            check_coded_delivery(message, good, roster, answer)
+            return
         parcels = {
             sender: good.parcels[size * number : size * (number + 1)] for number, sender in enumerate(good.senders)
         }
@@ -376,6 +384,18 @@ def check_phase(stage, message, answer):
             verify_signature(users[place].identity, signature, purpose, *statement, who="ana")
 
 
+def check_coded_delivery(message, good, roster, answer):
+    """Signed are a box's key and tag; every box whose content is another one is complained about."""
+    size, box_bytes = len(good.parcels) // len(good.senders), roster.box_format.box_bytes
+    receipt, _ = messages_from_client.decode(answer)
+    accused = {complaint.user for complaint in receipt.complaints}
+    for number, sender in enumerate(message.senders):
+        at = good.senders.index(sender)
+        new, old = message.parcels[size * number :][:size], good.parcels[size * at :][:size]
+        assert new[:32] + new[box_bytes - 16 :] == old[:32] + old[box_bytes - 16 :]
+        assert (sender in accused) == (new != old)
+
+
 def check_answer(stage, message, before, after):
     """An answer is taken as it was signed; only unsigned content may differ, and it has the right size."""
     good, tail = messages_from_client.decode(stage.good[type(message)])
@@ -389,10 +409,12 @@ def check_answer(stage, message, before, after):
     changed = {name for name in old if old[name] != new[name]}
     place = {
         Advertisement: {"_lines"},
-        Sharing: {"_sharings", "_trees"},
+        Sharing: {"_sharings", "_signed"},
         Receipt: {"_complaints"} if message == good and getattr(good, "complaints", ()) else set(),
         Reveal: {"_keys"},
         Unmasking: {"_shares"},
+        CodedSharing: {"_signed"},
+        ShareSum: {"_sums"},
     }
     if isinstance(message, MaskedVector):
         assert changed <= {"_states", "_partial", "total", "signatures"}

@@ -9,7 +9,8 @@ from coterie.secagg import Task, run_round, unsealed_round
 from coterie.secagg.crypto.keys import BoxKey
 from coterie.secagg.crypto.ring import RING_16, RING_32
 from coterie.secagg.crypto.shamir import SHARE_BYTES
-from coterie.secagg.protocols.pairwise.boxes import BOX_BYTES, Route
+from coterie.secagg.protocols.pairwise.boxes import Route
+from coterie.secagg.protocols.pairwise.contents import PAIRS
 from coterie.secagg.protocols.pairwise.merkle import leaf
 from coterie.secagg.protocols.pairwise.messages import Complaint, Receipt, Reveal, RevealCall, Sharing
 from coterie.secagg.protocols.pairwise.sharing import parcel_bytes, sharing_tree
@@ -19,7 +20,8 @@ from support.secagg.midway import AGREE, RECEIVE, SHARE, UNMASK, UPLOAD, Midway,
 from support.secagg.servers import packed, refused
 
 LIAR, OTHER = "user-1-1", "user-1-0"
-PARCEL_BYTES = parcel_bytes(8)
+BOX_BYTES = PAIRS.box_bytes
+PARCEL_BYTES = parcel_bytes(BOX_BYTES, 8)
 
 
 def parts(content, size):
@@ -29,7 +31,7 @@ def parts(content, size):
 
 def signed_sharing(identity, roster, message, boxes):
     """A user's boxes, some of them altered, under a signature that is really its own."""
-    tree = sharing_tree(message.seed_digest, message.own_commitments, boxes)
+    tree = sharing_tree(message.seed_digest + message.own_commitments, boxes)
     place = roster.position[message.user]
     signature = identity.sign("share", *roster.boxes(place, tree.root))
     return encode(msgspec.structs.replace(message, boxes=b"".join(boxes), signature=signature))
@@ -201,7 +203,7 @@ def test_a_reveal_shows_no_more_than_the_holder_has():
     key = from_client(accusing.me.receive(accusing.call(accusing.complaint(4)))).keys
     roster = accusing.midway.roster
     holder = accusing.midway.clients["user-1-1"]._rounds[SCOPE]  # noqa: SLF001 - what it was sent
-    assert Route(roster, 0, 4).revealed_shares(key, accusing.boxes[4]) == holder._pairs[0]  # noqa: SLF001
+    assert Route(roster, 0, 4).revealed_shares(key, accusing.boxes[4]) == holder._shares[0]  # noqa: SLF001
     for other in set(accusing.boxes) - {4}:
         assert Route(roster, 0, other).revealed_shares(key, accusing.boxes[other]) is None
 
@@ -354,7 +356,7 @@ def test_a_wrong_share_is_an_erasure_and_names_its_holder():
 def test_a_share_of_the_other_secret_is_an_erasure():
     """A colluder cannot pass a key's share off as a seed's: there is a commitment to each."""
     midway = Midway(UNMASK, away={"user-2-0"})
-    pairs = midway.me._rounds[SCOPE]._pairs  # noqa: SLF001 - what it holds
+    pairs = midway.me._rounds[SCOPE]._shares  # noqa: SLF001 - what it holds
     keys = b"".join(pair[SHARE_BYTES:] for _, pair in sorted(pairs.items()))
     message = from_client(midway.answer(midway.me.user))
     midway.server.receive(midway.me.user, encode(msgspec.structs.replace(message, shares=keys)))

@@ -20,6 +20,7 @@ from coterie.secagg.crypto.keys import MaskKey, ShareKey
 from coterie.secagg.crypto.ring import RING_16, RING_32
 from coterie.secagg.crypto.shamir import SHARE_BYTES
 from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.protocols.pairwise.contents import PAIRS
 from coterie.secagg.protocols.pairwise.messages import (
     Advertisement,
     Delivery,
@@ -46,7 +47,7 @@ from support.secagg.midway import (
 )
 from support.secagg.servers import UPDATE, call, refused
 
-PARCEL_BYTES = parcel_bytes(8)
+PARCEL_BYTES = parcel_bytes(PAIRS.box_bytes, 8)
 OTHER = "user-1-0"
 """A user of another batch than "me", user-0-0."""
 
@@ -601,7 +602,7 @@ def test_a_device_opens_what_it_signed_and_nothing_else():
     midway = _without_sharer()
     midway.deliver()
     midway.advance()
-    held = dict(midway.me._rounds[SCOPE]._pairs)  # noqa: SLF001 - what it could give away
+    held = dict(midway.me._rounds[SCOPE]._shares)  # noqa: SLF001 - what it could give away
     assert held.keys() == set(range(8))
     message = from_client(midway.me.receive(midway.outgoing[midway.me.user]))
     sent = [message.shares[start : start + SHARE_BYTES] for start in range(0, len(message.shares), SHARE_BYTES)]

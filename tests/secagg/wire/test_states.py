@@ -10,6 +10,7 @@ import pytest
 from coterie.errors import PeerError
 from coterie.secagg.protocols import messages_from_client, messages_from_server
 from coterie.secagg.protocols import open as collection
+from coterie.secagg.protocols.lightsecagg import states as lightsecagg
 from coterie.secagg.protocols.open import CollectionState
 from coterie.secagg.protocols.pairwise import states as pairwise
 from coterie.secagg.protocols.pairwise.states import ParticipantState, ServerState
@@ -39,6 +40,7 @@ TABLES = {
     "open.SERVER_TABLE": (collection.SERVER_TABLE, CollectionState),
     "pairwise.CLIENT_TABLE": (pairwise.CLIENT_TABLE, ParticipantState),
     "pairwise.SERVER_TABLE": (pairwise.SERVER_TABLE, ServerState),
+    "lightsecagg.SERVER_TABLE": (lightsecagg.SERVER_TABLE, ServerState),
 }
 PROTOCOL = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
 
@@ -78,7 +80,7 @@ def test_every_state_is_tried(life):
     }
     elsewhere = {(ClientState.OUTSIDE,), (ClientState.ANSWERING, ParticipantState.REVEALED)}
     assert seen(life.loners) == (outside | rounds) - elsewhere
-    assert seen(life.pairings) == {(state,) for state in ServerState}
+    assert seen(life.pairings) == seen(life.lights) == {(state,) for state in ServerState}
     assert seen(life.founders) == {(state,) for state in FoundingState}
     assert seen(life.rounds) == {(state,) for state in CollectionState}
 
@@ -127,9 +129,10 @@ def test_an_unsealed_client_takes_what_its_table_has_and_nothing_else(life, kind
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pairwise_round_takes_what_its_table_has_and_nothing_else(life, kind):
     """In every state of a user every answer moves it as the table says, or is refused and changes nothing."""
-    for stage in life.pairings:
-        _, expected = check(stage, kind, (pairwise.SERVER_TABLE,))
-        assert list(stage.states()) == expected
+    for stages, table in ((life.pairings, pairwise.SERVER_TABLE), (life.lights, lightsecagg.SERVER_TABLE)):
+        for stage in stages:
+            _, expected = check(stage, kind, (table,))
+            assert list(stage.states()) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,6 @@ from coterie.coordinator.secure import SealedAggregation, found_batches
 from coterie.coordinator.simulated import Contribution, Fate, SimulatedUsers, everything_arrives
 from coterie.secagg import (
     PROTOCOLS,
-    RING_32,
     BatchRules,
     DeviceConfiguration,
     Quantiser,
@@ -22,7 +21,7 @@ USERS, SIZE = 12, 2
 NAMES = [f"user-{i}" for i in range(USERS)]
 DIMENSION = 7
 WEIGHT_CAP = 9
-INNER = ["open", "secagg", "secagg+"]
+INNER = list(PROTOCOLS)
 """The inner protocols that the tests of sealed rounds run with."""
 PHASES = {inner: PROTOCOLS[inner].phases for inner in INNER}
 UPLOADED = {inner: PROTOCOLS[inner].upload_phase for inner in INNER}
@@ -98,7 +97,7 @@ class Federation:
 
     def rules(self, **changes):
         """What all charters have in common."""
-        quantiser = Quantiser(RING_32, 1.0, WEIGHT_CAP if self.weighted else 1, 60)
+        quantiser = Quantiser(PROTOCOLS[self.inner].rings[-1], 1.0, WEIGHT_CAP if self.weighted else 1, 60)
         privacy = 2 if self.ledger.plan is None else self.ledger.plan.privacy
         return BatchRules(
             **{"scope": SCOPE, "privacy": privacy, "quantiser": quantiser, "inner": self.inner, **changes}

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coterie import secagg
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
 from coterie.training import MNIST_SMALL, load
 
-SEALED = ["open", "secagg", "secagg+"]
+SEALED = list(secagg.PROTOCOLS)
 PROTOCOLS = ["plain", *SEALED]
 ROUNDS = 4
 PRIVACY = 2

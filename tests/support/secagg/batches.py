@@ -3,6 +3,7 @@
 import numpy as np
 
 from coterie.secagg import (
+    PROTOCOLS,
     RING_32,
     BatchRules,
     DeviceConfiguration,
@@ -21,7 +22,7 @@ DIMENSION = 40
 
 def configuration(**changes):
     """A device's configuration that takes batches of two and every inner protocol that runs."""
-    options = {"scopes": {SCOPE}, "least_privacy": 2, "inner": {"open", "secagg", "secagg+"}}
+    options = {"scopes": {SCOPE}, "least_privacy": 2, "inner": set(PROTOCOLS)}
     return DeviceConfiguration(**{**options, **changes})
 
 
@@ -30,9 +31,10 @@ def quantiser(**changes):
     return Quantiser(**{"ring": RING_32, "clip": 1.0, "weight_cap": 1, "cohort": 60, **changes})
 
 
-def rules(**changes):
-    """What all batches of a federation have in common."""
-    return BatchRules(**{"scope": SCOPE, "privacy": 2, "quantiser": quantiser(), "inner": "open", **changes})
+def rules(inner="open", **changes):
+    """What all batches of a federation have in common; the ring is the largest that the inner protocol adds in."""
+    words = quantiser(ring=PROTOCOLS[inner].rings[-1]) if inner in PROTOCOLS else quantiser()
+    return BatchRules(**{"scope": SCOPE, "privacy": 2, "quantiser": words, "inner": inner, **changes})
 
 
 def terms(**changes):

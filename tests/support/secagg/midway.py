@@ -1,11 +1,11 @@
-"""Pairwise rounds stopped before any phase: what the tests of refusals in them begin with."""
+"""Rounds that end in an agreement, stopped before any phase: what the tests of refusals in them begin with."""
 
 import msgspec
 import pytest
 
 from coterie.errors import PeerError
 from coterie.secagg import Task, run_round, sealed_round
-from coterie.secagg.protocols import messages_from_client, messages_from_server
+from coterie.secagg.protocols import PROTOCOLS, messages_from_client, messages_from_server
 from coterie.secagg.protocols.pairwise.messages import RosterLine
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import Batches, quantiser, terms
@@ -33,7 +33,8 @@ class Midway:
     """
 
     def __init__(self, phase, inner="secagg", away=(), conditions=None, common=None, **changes):
-        common = {"quantiser": quantiser(cohort=9), **(common or {})}
+        ring = PROTOCOLS[inner].rings[-1]
+        common = {"quantiser": quantiser(cohort=9, ring=ring), **(common or {})}
         self.batches = Batches(3, 3, inner=inner, common=common, **changes)
         self.clients = self.batches.clients
         self.terms = conditions or terms(min_included=6)

@@ -17,7 +17,9 @@ from coterie.secagg import (
     simulated_client,
     unsealed_round,
 )
+from coterie.secagg.crypto.ring import PRIME_31
 from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.protocols.lightsecagg.messages import CodedSharing, ShareSum
 from coterie.secagg.protocols.open import SealedVector
 from coterie.secagg.protocols.pairwise.merkle import leaf
 from coterie.secagg.protocols.pairwise.messages import (
@@ -67,10 +69,13 @@ SERVER_KINDS = (
 )  # fmt: skip
 CLIENT_KINDS = (
     *(answer for _, answer in ENROLMENT), SealedVector, Advertisement,
-    *(answer for _, answer in (*PHASES, DISPUTE)),
+    *(answer for _, answer in (*PHASES, DISPUTE)), CodedSharing, ShareSum,
 )  # fmt: skip
 
 PAIRWISE = rules(inner="secagg", quantiser=quantiser(cohort=6))
+LIGHT = rules(inner="lightsecagg", quantiser=quantiser(cohort=6, ring=PRIME_31))
+IN_LIGHT = {Sharing: CodedSharing, Unmasking: ShareSum}
+"""What comes in LightSecAgg in place of an answer of a pairwise round."""
 
 
 class Stage:
@@ -146,7 +151,7 @@ class Life:
     def __init__(self):
         self.clients = {user: simulated_client(user, configuration()) for user in ("ana", "bob", "cas")}
         self.devices, self.founders, self.rounds = [], [], []
-        self.participants, self.pairings, self.loners = [], [], []
+        self.participants, self.pairings, self.lights, self.loners = [], [], [], []
         first = self._found(None)
         self._call(call(first), first)
         second = self._found(call(first))
@@ -155,7 +160,8 @@ class Life:
         again = call(second, round_=1)
         self._call(again, second)
         self._found(again)
-        self._pairwise()
+        self._pairwise(PAIRWISE, self.pairings, {})
+        self._pairwise(LIGHT, self.lights, IN_LIGHT)
         self._unsealed()
         anything = {kind: data for stage in self.stages for kind, data in stage.good.items()}
         for stage in self.stages:
@@ -164,8 +170,8 @@ class Life:
     @property
     def stages(self):
         """All stages."""
-        machines = (self.devices, self.founders, self.rounds, self.participants, self.pairings, self.loners)
-        return [stage for stages in machines for stage in stages]
+        machines = (self.devices, self.founders, self.rounds, self.participants, self.pairings, self.lights)
+        return [stage for stages in (*machines, self.loners) for stage in stages]
 
     def messages(self):
         """All different good messages."""
@@ -234,27 +240,27 @@ class Life:
         server.advance()
         self.rounds.insert(0, Stage(server, {**from_bob, SealedVector: sealed["cas"]}, "cas"))
 
-    def _pairwise(self):
-        """Three batches of two in a round of SecAgg: fay advertises and is lost, so eve only helps.
+    def _pairwise(self, common, stages, other_kinds):
+        """Three batches of two in a round; fay advertises and is lost, so eve only helps.
 
+        LightSecAgg has other kinds of some messages than SecAgg.
         In the next round dan complains about a good box of ana's, who reveals its key; so dan is left out.
         """
         users = ("ana", "bob", "cas", "dan", "eve", "fay")
         clients = {user: simulated_client(user, configuration()) for user in users}
-        self.pairs = clients
         charters = [
-            found_batch(PAIRWISE, [clients[user] for user in users[start : start + 2]]) for start in (0, 2, 4)
+            found_batch(common, [clients[user] for user in users[start : start + 2]]) for start in (0, 2, 4)
         ]
         for round_, dispute in ((0, False), (1, True)):
             server = sealed_round(charters, round_, terms(min_included=4))
             later = sealed_round(charters, round_ + 1, terms(min_included=4)).start()["ana"]
-            self._pairwise_round(server, clients, later, dispute=dispute)
+            phases = [(RoundCall, Advertisement), *((sent, other_kinds.get(kind, kind)) for sent, kind in PHASES)]
+            stages += self._pairwise_round(common, server, clients, phases, later, dispute=dispute)
 
-    def _pairwise_round(self, server, clients, later, *, dispute):
-        phases = [(RoundCall, Advertisement), *PHASES]
+    def _pairwise_round(self, common, server, clients, phases, later, *, dispute):
         if dispute:
             phases.insert(3, DISPUTE)
-        from_user = {user: {} for user in clients}
+        stages, from_user = [], {user: {} for user in clients}
         outgoing = server.start()
         for sent, answered in phases:
             if "ana" in outgoing:
@@ -262,40 +268,40 @@ class Life:
                 good = (
                     {**_after_boxes(server, clients["dan"]), **good} if sent in {SharersCall, RevealCall} else good
                 )
-                self._participant(clients, good, forming=sent is not RoundCall, first=server.round + 1)
-            self._answer(server, clients, outgoing, from_user, answered)
+                self._participant(common, clients, good, forming=sent is not RoundCall, first=server.round + 1)
+            self._answer(common, server, clients, outgoing, from_user, answered)
             if dispute and answered is Receipt:
                 complaint = _complaint(server, clients["dan"], of="ana")
                 from_user["dan"][Receipt] = encode(Receipt(SCOPE, server._roster.context, "dan", (complaint,)))
             seen = [user for user in ("ana", "bob", "eve", "fay") if user in outgoing]
-            self.pairings += [Stage(server, dict(from_user[user]), user) for user in seen]
+            stages += [Stage(server, dict(from_user[user]), user) for user in seen]
             for user in outgoing:
-                lost = (dispute, user, answered) == (False, "fay", Sharing)
+                lost = (dispute, user, answered) == (False, "fay", phases[1][1])
                 if answered in from_user[user] and not lost:
                     server.receive(user, from_user[user][answered])
-            self.pairings += [Stage(server, dict(from_user[user]), user) for user in seen]
+            stages += [Stage(server, dict(from_user[user]), user) for user in seen]
             outgoing = server.advance()
-        self.pairings += [Stage(server, dict(from_user[user]), user) for user in ("bob", "dan", "fay")]
+        return stages + [Stage(server, dict(from_user[user]), user) for user in ("bob", "dan", "fay")]
 
-    def _answer(self, server, clients, outgoing, from_user, answered):
+    def _answer(self, common, server, clients, outgoing, from_user, answered):  # noqa: PLR0917 - one of its steps
         """Let all answer; ana is kept once more between a call and its seal."""
         for user, data in outgoing.items():
             answer = clients[user].receive(data)
             if answered is Advertisement:
                 if user == "ana":
-                    self._participant(clients, {RoundCall: data}, forming=False, first=server.round + 1)
+                    self._participant(common, clients, {RoundCall: data}, forming=False, first=server.round + 1)
                 answer = clients[user].seal(answer, UPDATE)
             if answer is not None:
                 from_user[user][answered] = bytes(answer)
 
-    def _participant(self, clients, good, *, forming, first):
+    def _participant(self, common, clients, good, *, forming, first):
         """Keep ana in a round, also while a next batch is being formed, and go on as before."""
         mates = {user: clients[user] for user in ("ana", "bob")}
         before = [Stage(client, good) for client in mates.values()]
         self.participants.append(before[0])
         if not forming:
             return
-        founder = BatchFounder(PAIRWISE, mates, first=first)
+        founder = BatchFounder(common, mates, first=first)
         outgoing = founder.invitations()
         forming = dict(good)
         for sent, _ in ENROLMENT[:2]:

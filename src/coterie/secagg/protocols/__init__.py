@@ -4,12 +4,13 @@ A new inner protocol is a package with an object of the shape of `interface.Inne
 """
 
 from coterie.secagg.protocols.interface import InnerProtocol
+from coterie.secagg.protocols.lightsecagg import LightSecAgg
 from coterie.secagg.protocols.open import Open
 from coterie.secagg.protocols.pairwise import SecAgg, SecAggPlus
 from coterie.secagg.wire.framing import Message, MessageDecoder
 from coterie.secagg.wire.messages import FROM_CLIENT, FROM_SERVER
 
-_ALL: tuple[InnerProtocol, ...] = (Open(), SecAgg(), SecAggPlus())
+_ALL: tuple[InnerProtocol, ...] = (Open(), SecAgg(), SecAggPlus(), LightSecAgg())
 
 PROTOCOLS: dict[str, InnerProtocol] = {protocol.name: protocol for protocol in _ALL}
 """All inner protocols by the names that charters have."""

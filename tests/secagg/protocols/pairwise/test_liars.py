@@ -9,7 +9,7 @@ from coterie.errors import PeerError
 from coterie.secagg import Task, unsealed_round
 from coterie.secagg.crypto.shamir import SHARE_BYTES
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.pairwise.boxes import BOX_BYTES
+from coterie.secagg.protocols.pairwise.contents import PAIRS
 from coterie.secagg.protocols.pairwise.merkle import leaf
 from coterie.secagg.protocols.pairwise.messages import Complaint, Receipt, Sharing, Unmasking
 from coterie.secagg.protocols.pairwise.sharing import sharing_tree
@@ -17,6 +17,7 @@ from coterie.secagg.wire.framing import encode
 from support.secagg.batches import SCOPE, Loners, quantiser, terms
 
 USERS = 11
+BOX_BYTES = PAIRS.box_bytes
 
 
 class Liar:
@@ -51,7 +52,7 @@ class Liar:
         boxes = [self._rng.bytes(BOX_BYTES) if self._lies() else box for box in boxes]
         sent, identity = self.client._rounds[SCOPE]._sent.boxes, self.client._identity  # noqa: SLF001
         sent.update(zip(sent, boxes, strict=True))
-        root = sharing_tree(message.seed_digest, message.own_commitments, boxes).root
+        root = sharing_tree(message.seed_digest + message.own_commitments, boxes).root
         roster = self._server._roster  # noqa: SLF001 - the one that it was sent
         signature = identity.sign("share", *roster.boxes(roster.position[self.client.user], root))
         return encode(msgspec.structs.replace(message, boxes=b"".join(boxes), signature=signature))

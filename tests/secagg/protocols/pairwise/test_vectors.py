@@ -12,7 +12,8 @@ from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import RING_32
 from coterie.secagg.crypto.shamir import combine, split
 from coterie.secagg.protocols import messages_from_client, messages_from_server
-from coterie.secagg.protocols.pairwise.boxes import BOX_BYTES, Route
+from coterie.secagg.protocols.pairwise.boxes import Route
+from coterie.secagg.protocols.pairwise.contents import PAIRS
 from coterie.secagg.protocols.pairwise.graph import Graph, complete_neighbourhood, sparse_neighbourhood
 from coterie.secagg.protocols.pairwise.merkle import leaf, path_root
 from coterie.secagg.protocols.pairwise.messages import RosterLine
@@ -121,7 +122,7 @@ def test_box(case):
     """Shares encrypted for one holder, and back: by the holder, and by whoever is given the box's key."""
     route = Route(two(case, case.sender, case.holder, case.public), 0, 1)
     assert route.encrypt_shares(BoxKey.from_bytes(case.key), case.pair) == case.box
-    assert len(case.box) == BOX_BYTES
+    assert len(case.box) == PAIRS.box_bytes
     assert route.decrypt_shares(ShareKey.from_bytes(case.secret), case.box) == case.pair
     assert route.revealed_shares(case.key, case.box) == case.pair
 
@@ -139,7 +140,7 @@ def test_sharing(case):
     """One signature for all boxes, and the path by which a holder checks it with its own box alone."""
     size = len(case.boxes) // case["number"]
     boxes = [case.boxes[size * at : size * (at + 1)] for at in range(case["number"])]
-    tree = sharing_tree(case.seed_digest, case.own, boxes)
+    tree = sharing_tree(case.seed_digest + case.own, boxes)
     assert tree.root == case.root
     found = two(case, case.user, b"bob", bytes(32))
     assert IdentityKey.from_bytes(case.secret).sign("share", *found.boxes(0, tree.root)) == case.signature

@@ -22,7 +22,8 @@ from coterie.secagg.protocols.pairwise.messages import (
     Unmasking,
 )
 from coterie.secagg.protocols.pairwise.roster import NeighbourhoodOf
-from coterie.secagg.protocols.pairwise.server import PHASES, PairwiseRound
+from coterie.secagg.protocols.pairwise.round import PHASES
+from coterie.secagg.protocols.pairwise.server import PairwiseRound
 from coterie.secagg.wire.framing import Message
 
 

@@ -1,230 +1,57 @@
-"""One user's side of one pairwise round, from Advertise to Unmask (§5); bytes are decoded outside."""
+"""One user's side of SecAgg and SecAgg+: Shamir's shares of a seed and of a key, and pairwise masks (§5)."""
 
-from collections.abc import Sequence
-from threading import Lock
+from collections.abc import Iterable
 
-import numpy as np
-
-from coterie.errors import PeerError
-from coterie.secagg.crypto.keys import SIGNATURE_BYTES, MaskKey, Seed, ShareKey, verify_signature
-from coterie.secagg.crypto.masking import Mask, add_masks
-from coterie.secagg.crypto.ring import Words
+from coterie.secagg.crypto.keys import MaskKey, Seed
+from coterie.secagg.crypto.masking import Mask
 from coterie.secagg.crypto.shamir import SHARE_BYTES, split
 from coterie.secagg.protocols.interface import Party
-from coterie.secagg.protocols.pairwise.boxes import commitments
-from coterie.secagg.protocols.pairwise.messages import (
-    Advertisement,
-    Agreement,
-    Delivery,
-    MaskedVector,
-    Opening,
-    Positions,
-    Proposal,
-    Receipt,
-    Reveal,
-    RevealCall,
-    RosterCall,
-    ServerPhase,
-    SharersCall,
-    Sharing,
-    Unmasking,
-)
+from coterie.secagg.protocols.pairwise.contents import commitments
+from coterie.secagg.protocols.pairwise.messages import RosterLine, SharersCall, Sharing, Unmasking
 from coterie.secagg.protocols.pairwise.pairs import pair_mask, seed_digest
-from coterie.secagg.protocols.pairwise.roster import NeighbourhoodOf, Roster, check_positions, check_roster
-from coterie.secagg.protocols.pairwise.sharing import ReceivedBoxes, SentBoxes, sharing_tree
-from coterie.secagg.protocols.pairwise.states import CLIENT_TABLE, ParticipantState
-from coterie.secagg.wire.framing import Message, blank, encode, rewrite
-from coterie.secagg.wire.states import following
+from coterie.secagg.protocols.pairwise.participant import AgreedParticipant
+from coterie.secagg.protocols.pairwise.roster import NeighbourhoodOf, Roster
+from coterie.secagg.protocols.pairwise.sharing import sharing_tree
+from coterie.secagg.wire.framing import encode
 
 
-class PairwiseParticipant:
-    """A user in one round. Secrets are kept in memory only, each as long as it is needed: a restart ends it."""
+class PairwiseParticipant(AgreedParticipant):
+    """A user in one round of SecAgg or SecAgg+."""
 
     def __init__(self, party: Party, neighbourhood_of: NeighbourhoodOf, threads: int) -> None:
-        self._party, self._setting, self._threads = party, party.setting, threads
-        self._neighbourhood_of = neighbourhood_of
-        self._head = (party.setting.scope, party.setting.context, party.user)
-        self._state, self._lock = ParticipantState.ADVERTISED, Lock()
-        self._mask_key, self._share_key = MaskKey.generate(), ShareKey.generate()
-        self._seed = Seed.generate()
-        head = MaskedVector(*self._head, bytes(SIGNATURE_BYTES))
-        self._ring = party.setting.quantiser.ring
-        self._message, tail = blank(head, party.setting.vector_bytes)
-        self.words: Words = np.frombuffer(tail, dtype=self._ring.dtype)
-        self.masks: Sequence[Mask] = (Mask(self._seed, 1),)
-        """The mask that is opened if the user is included."""
-        keys = (self._mask_key.public, self._share_key.public)
-        signature = party.identity.sign("advertise", party.setting.context, party.user, *keys)
-        self.advertisement = Advertisement(*self._head, *keys, signature)
+        self._neighbourhood_of, self._mask_key = neighbourhood_of, MaskKey.generate()
+        super().__init__(party, threads, self._mask_key.public)
 
-    @property
-    def finished(self) -> bool:
-        """Whether the last answer was given."""
-        return self._state is ParticipantState.DONE
+    def _roster_of(self, lines: tuple[RosterLine, ...]) -> Roster:
+        return Roster(self._setting, lines, self._neighbourhood_of)
 
-    def start(self) -> bytes:
-        """Return the advertisement; the vector waits for its phase."""
-        return encode(self.advertisement)
-
-    def take(self, message: Message) -> bytes | memoryview | None:
-        """Return the answer to a message of this round; a violation raises PeerError and changes nothing.
-
-        One message at a time, whatever threads they come in: two proposals at once must not both be signed.
-        """
-        with self._lock:
-            return self._take(message)
-
-    def _take(self, message: Message) -> bytes | memoryview | None:
-        state = following(CLIENT_TABLE, self._state, message, "the server")
-        assert isinstance(message, ServerPhase)  # noqa: S101 - the table has no others
-        if message.context != self._setting.context:
-            raise PeerError(
-                f"the server speaks of the round {message.context.hex()}; this device is in "
-                f"{self._setting.context.hex()}"
-            )
-        answer: bytes | memoryview | None
-        match message:
-            case RosterCall():
-                answer = self._share(message)
-            case Delivery():
-                answer = self._look(message)
-            case RevealCall():
-                answer = self._reveal(message)
-            case SharersCall():
-                answer = self._upload(message)
-            case Proposal():
-                answer = self._agree(message)
-            case Opening():
-                answer = self._unmask(message)
-        self._state = state
-        return answer
-
-    def _share(self, message: RosterCall) -> bytes:
-        """Phase 1: share the seed and the mask key among the holders."""
-        party, setting = self._party, self._setting
-        roster = Roster(setting, message.lines, self._neighbourhood_of)
-        least, most = setting.terms.min_included, min(setting.quantiser.cohort, party.largest_roster)
-        check_roster(roster, self.advertisement, party.batch, party.verify_member, least=least, most=most)
-        mine = roster.position[party.user]
+    def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
+        """Share the seed and the mask key."""
         holders = roster.graph.holders(mine)
         secrets = (self._seed.reveal(), self._mask_key.to_bytes())
         points = [place + 1 for place in holders]
         shares = split(secrets, roster.graph.neighbourhood.threshold, points, Seed.generate()).astype("<u4")
-        pairs = {place: share.tobytes() for place, share in zip(holders, shares, strict=True)}
-        own = pairs.pop(mine)
-        digest = seed_digest(setting.context, party.user, self._seed.reveal())
-        boxes, committed = SentBoxes(roster, mine, pairs), commitments(own)
-        tree = sharing_tree(digest, committed, boxes.boxes.values())
-        signature = party.identity.sign("share", *roster.boxes(mine, tree.root))
-        self._roster, self._mine, self._sent, self._own_pair = roster, mine, boxes, own
-        return encode(Sharing(*self._head, digest, committed, b"".join(boxes.boxes.values()), signature))
+        return {place: share.tobytes() for place, share in zip(holders, shares, strict=True)}
 
-    def _look(self, message: Delivery) -> bytes:
-        """Phase 2: open the neighbours' boxes, and complain about those that hold something else than signed."""
-        received = ReceivedBoxes(self._roster, self._mine, self._share_key, self._party.identity, message)
-        self._pairs = {**received.pairs, self._mine: self._own_pair}
-        del self._share_key, self._own_pair
-        return encode(Receipt(*self._head, received.complaints))
+    def _sharing(self, roster: Roster, mine: int, own: bytes, boxes: Iterable[bytes]) -> bytes:
+        digest, boxes = seed_digest(self._setting.context, self._party.user, self._seed.reveal()), tuple(boxes)
+        committed = commitments(own)
+        tree = sharing_tree(digest + committed, boxes)
+        signature = self._party.identity.sign("share", *roster.boxes(mine, tree.root))
+        return encode(Sharing(*self._head, digest, committed, b"".join(boxes), signature))
 
-    def _reveal(self, message: RevealCall) -> bytes:
-        """Only after complaints: give the keys of these boxes, which show no more than what their holders hold."""
-        return encode(Reveal(*self._head, self._sent.keys_for(message.complaints)))
+    def _pair_masks(self, others: Iterable[RosterLine]) -> list[Mask]:
+        return [pair_mask(self._roster, self._party.user, self._mask_key, line) for line in others]
 
     def _upload(self, message: SharersCall) -> memoryview | None:
-        """Phase 3: mask the vector, unless the own batch is incomplete already: then only stay to help."""
-        party, roster, sharers = self._party, self._roster, message.sharers
-        present = self._checked_sharers(sharers)
-        own = {place for place, line in enumerate(roster.lines) if line.user in party.batch}
-        complete = len(own) == len(party.batch) and present.issuperset(own)
-        neighbours = present.intersection(self._sent.boxes)
-        answer = None
-        if complete:
-            # Within the batch the seal's masks already do what these do: it is in the sum as a whole or not.
-            others = [roster.lines[place] for place in sorted(neighbours - own)]
-            masks = [pair_mask(roster, party.user, self._mask_key, line) for line in others]
-            add_masks(self.words, masks, self._ring, threads=self._threads)
-            signature = party.identity.sign("upload", *roster.upload(sharers))
-            rewrite(self._message, MaskedVector(*self._head, signature))
-            answer = self._message.toreadonly()
-        self._pairs = {place: pair for place, pair in self._pairs.items() if place in present}
-        self._sharers, self._own, self._complete = sharers, frozenset(own) & present, complete
-        del self._message, self.words, self.masks, self._sent, self._seed, self._mask_key
+        answer = super()._upload(message)
+        del self._mask_key
         return answer
 
-    def _checked_sharers(self, sharers: Positions) -> frozenset[int]:
-        """Refuse sharers that are too few, without this user, or with a neighbour whose share it does not hold."""
-        roster = self._roster
-        check_positions(sharers, len(roster.lines), "sharers")
-        present = frozenset(sharers)
-        if self._mine not in present:
-            raise PeerError(f"the server's sharers do not have {self._party.user!r}, this device's user")
-        if len(sharers) < roster.threshold:
-            raise PeerError(
-                f"the server has {len(sharers)} sharers among {len(roster.lines)} users; {roster.threshold} are "
-                "needed"
-            )
-        missing = present.intersection(self._sent.boxes).difference(self._pairs)
-        if missing:
-            raise PeerError(
-                f"the server's sharers have {self._name(min(missing))}, of whom this device has no share"
-            )
-        return present
-
-    def _agree(self, message: Proposal) -> bytes:
-        """Phase 4: sign one division of the sharers, if it is one that this user can accept."""
-        party, roster = self._party, self._roster
-        for name, positions in (("included users", message.included), ("excluded users", message.excluded)):
-            check_positions(positions, len(roster.lines), name)
-        included, excluded = frozenset(message.included), frozenset(message.excluded)
-        if included & excluded:
-            raise PeerError(f"the server both includes and excludes {self._name(min(included & excluded))}")
-        if included | excluded != frozenset(self._sharers):
-            odd = min((included | excluded) ^ frozenset(self._sharers))
-            raise PeerError(f"the server's lists are not the sharers: they differ in {self._name(odd)}")
-        if self._own & included and not (self._complete and self._own <= included):
-            raise PeerError(f"the server includes a part of the batch of {party.user!r}, not the whole")
-        least = self._setting.terms.min_included
-        if len(included) < least:
-            raise PeerError(f"the server includes {len(included)} users; at least {least} are needed")
-        self._statement = roster.agreement(self._sharers, message.included, message.excluded)
-        self._included = included
-        signature = party.identity.sign("agree", *self._statement)
-        return encode(Agreement(*self._head, signature))
-
-    def _unmask(self, message: Opening) -> bytes:
-        """Phase 5: if enough have signed these lists, give seed shares of the included, key shares of others.
-
-        An included user must have masked its vector for the sharers of the agreement: shown fewer of them, it has
-        no mask in common with those left out, and its batch would lie open in a sum with none but them. A signer
-        of the agreement has said so by that; of the others the signatures under their uploads do.
-        """
-        roster, signers = self._roster, message.signers
-        check_positions(signers, len(roster.lines), "signers")
-        if len(signers) < roster.threshold:
-            raise PeerError(
-                f"the server has {len(signers)} users under the agreement; {roster.threshold} are needed"
-            )
-        silent = sorted(self._included.difference(signers))
-        if len(message.signatures) != len(signers) + len(silent):
-            raise PeerError(
-                f"the server has {len(message.signatures)} signatures of {len(signers)} users under the agreement "
-                f"and {len(silent)} under their uploads"
-            )
-        agreed, uploaded = message.signatures[: len(signers)], message.signatures[len(signers) :]
-        for place, signature in zip(signers, agreed, strict=True):
-            self._verify(place, signature, "agree", self._statement)
-        for place, signature in zip(silent, uploaded, strict=True):
-            if place in self._pairs:
-                self._verify(place, signature, "upload", roster.upload(self._sharers))
+    def _opening(self) -> bytes:
+        """Give seed shares of the included, and key shares of the excluded."""
         shares = [
             pair[:SHARE_BYTES] if place in self._included else pair[SHARE_BYTES:]
-            for place, pair in sorted(self._pairs.items())
+            for place, pair in sorted(self._shares.items())
         ]
         return encode(Unmasking(*self._head, b"".join(shares)))
-
-    def _verify(self, place: int, signature: bytes, purpose: str, signed: tuple[bytes, ...]) -> None:
-        line = self._roster.lines[place]
-        verify_signature(line.identity, signature, purpose, *signed, who=line.user)
-
-    def _name(self, place: int) -> str:
-        return repr(self._roster.lines[place].user)

@@ -159,11 +159,11 @@ class Graph:
         Two of them hang together if they are neighbours: along the circle, as long as no k/2 in a row are missing.
         `groups` has a number for each user's group.
         """
+        if self.is_complete or len(users) == 0:
+            return np.zeros(len(users), dtype=np.int64)
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
-        if self.is_complete or len(users) == 0:
-            return np.zeros(len(users), dtype=np.int64)
         along = np.argsort(self._place[users])
         places = self._place[users][along]
         gaps = np.diff(places, append=places[0] + self.users) > self.neighbourhood.degree // 2

@@ -13,7 +13,9 @@ _MISSING = bytes(DIGEST_BYTES)
 
 def leaf(content: bytes | memoryview) -> bytes:
     """Return the digest of what stands at a leaf."""
-    return hashlib.sha256(b"\0" + content).digest()
+    digest = hashlib.sha256(b"\0")
+    digest.update(content)
+    return digest.digest()
 
 
 def _node(left: bytes, right: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The messages of the phases of a pairwise round (§5)."""
+"""The messages of the phases of a pairwise round, most of which LightSecAgg has too (§5)."""
 
 from typing import Annotated, TypeAlias
 
@@ -11,6 +11,8 @@ LARGEST_ROSTER = 2**16 - 1
 Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST_ROSTER)]
 Positions: TypeAlias = Annotated[tuple[Position, ...], msgspec.Meta(max_length=LARGEST_ROSTER)]
 """Users by their place in the roster, counted from 0, in ascending order."""
+MaskPublicKey: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=32)]
+"""Empty in LightSecAgg, where no two users have a mask in common."""
 
 
 class Advertisement(Message, frozen=True, tag=10):
@@ -19,7 +21,7 @@ class Advertisement(Message, frozen=True, tag=10):
     scope: Scope
     context: Digest
     user: UserId
-    mask_key: PublicKey
+    mask_key: MaskPublicKey
     share_key: PublicKey
     signature: Signature
 
@@ -29,7 +31,7 @@ class RosterLine(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
     user: UserId
     identity: PublicKey
-    mask_key: PublicKey
+    mask_key: MaskPublicKey
     share_key: PublicKey
     signature: Signature
 

@@ -16,6 +16,7 @@ from coterie.secagg.batch.parameters import Parameters
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import MaskKey, Seed, ShareKey, check_exchange_key, verify_signature
 from coterie.secagg.protocols.interface import RoundSetting
+from coterie.secagg.protocols.pairwise.contents import PAIRS, BoxFormat
 from coterie.secagg.protocols.pairwise.graph import Graph, Neighbourhood
 from coterie.secagg.protocols.pairwise.messages import Advertisement, Positions, RosterLine
 
@@ -44,6 +45,16 @@ class Roster:
     setting: RoundSetting
     lines: tuple[RosterLine, ...]
     neighbourhood_of: NeighbourhoodOf
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether two users have a mask in common, and everyone a key for that."""
+        return True
+
+    @property
+    def box_format(self) -> BoxFormat:
+        """What its users' boxes hold."""
+        return PAIRS
 
     @property
     def context(self) -> bytes:
@@ -95,9 +106,15 @@ class Roster:
         )
 
 
-def check_line(line: RosterLine, context: bytes) -> None:
-    """Refuse keys of low order, and keys that the line's identity did not sign for this round."""
-    check_exchange_key(line.mask_key, MaskKey.kind, line.user)
+def check_line(line: RosterLine, context: bytes, *, masks: bool = True) -> None:
+    """Refuse keys of low order, and keys that the line's identity did not sign for this round.
+
+    `masks` says whether there is a key for pairwise masks.
+    """
+    if masks:
+        check_exchange_key(line.mask_key, MaskKey.kind, line.user)
+    elif line.mask_key:
+        raise PeerError(f"{line.user!r} has a mask key, and this round has no pairwise masks")
     check_exchange_key(line.share_key, ShareKey.kind, line.user)
     signed = (context, line.user, line.mask_key, line.share_key)
     verify_signature(line.identity, line.signature, "advertise", *signed, who=line.user)
@@ -127,7 +144,7 @@ def check_roster(
     if (line.mask_key, line.share_key, line.signature) != (own.mask_key, own.share_key, own.signature):
         raise PeerError(f"the server's roster has {own.user!r}, this device's user, with other keys than it sent")
     for place in roster.graph.neighbours(mine):
-        check_line(roster.lines[place], roster.context)
+        check_line(roster.lines[place], roster.context, masks=roster.has_masks)
     for line in roster.lines:
         # Not just truth: a coroutine that nobody awaited would be true.
         if verify_member(line.user, line.identity) is not True:
@@ -144,6 +161,6 @@ def _check_lines(roster: Roster, batch: Mapping[str, bytes]) -> None:
             raise PeerError(f"the server's roster has an id of {len(line.user.encode())} bytes: {line.user!r}")
         if line.identity != batch.get(line.user, line.identity):
             raise PeerError(f"the server's roster has {line.user!r} with another identity key than the charter")
-    for kind in ("identity", "mask_key", "share_key"):
+    for kind in ("identity", "mask_key", "share_key") if roster.has_masks else ("identity", "share_key"):
         if len({getattr(line, kind) for line in roster.lines}) < len(roster.lines):
             raise PeerError(f"two users of the server's roster have the same {kind.replace('_', ' ')}")

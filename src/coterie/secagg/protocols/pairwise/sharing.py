@@ -5,22 +5,27 @@ from itertools import pairwise
 
 from coterie.errors import PeerError
 from coterie.secagg.crypto.keys import SIGNATURE_BYTES, BoxKey, IdentityKey, ShareKey, verify_signature
-from coterie.secagg.protocols.pairwise.boxes import BOX_BYTES, Route
+from coterie.secagg.protocols.pairwise.boxes import Route
+from coterie.secagg.protocols.pairwise.contents import PAIRS, BoxFormat
 from coterie.secagg.protocols.pairwise.merkle import MerkleTree, leaf, path_bytes, path_root
 from coterie.secagg.protocols.pairwise.messages import Complaint, Complaints, Delivery
 from coterie.secagg.protocols.pairwise.roster import Roster, check_positions
 
 
-def sharing_tree(seed_digest: bytes, own: bytes, boxes: Iterable[bytes]) -> MerkleTree:
-    """Return the tree whose root a sharer signs: the first leaf has its seed's digest and the commitments to the
-    shares that it keeps itself, and the others its boxes, in the roster's order.
+def sharing_tree(
+    statement: bytes, boxes: Iterable[bytes | memoryview], box_format: BoxFormat = PAIRS
+) -> MerkleTree:
+    """Return the tree whose root a sharer signs: its first leaf has what is said beside the boxes, the others the
+    signed part of each box, in the roster's order.
+
+    In SecAgg that is the digest of the sharer's seed and the commitments to the shares that it keeps itself.
     """  # noqa: D205 - one sentence
-    return MerkleTree([leaf(seed_digest + own), *map(leaf, boxes)])
+    return MerkleTree([leaf(statement), *(leaf(box_format.signed_part(box)) for box in boxes)])
 
 
-def parcel_bytes(degree: int) -> int:
+def parcel_bytes(box_bytes: int, degree: int) -> int:
     """Return the length of a box with its signature and path, where users have so many neighbours."""
-    return BOX_BYTES + SIGNATURE_BYTES + path_bytes(degree + 1)
+    return box_bytes + SIGNATURE_BYTES + path_bytes(degree + 1)
 
 
 def check_complaints(complaints: Complaints, who: str) -> None:
@@ -32,13 +37,13 @@ def check_complaints(complaints: Complaints, who: str) -> None:
 class SentBoxes:
     """The boxes that a user made, one for each neighbour, and the key of each, which is revealed once at most."""
 
-    def __init__(self, roster: Roster, mine: int, pairs: Mapping[int, bytes]) -> None:
-        """Encrypt each pair of shares for its holder."""
+    def __init__(self, roster: Roster, mine: int, contents: Mapping[int, bytes]) -> None:
+        """Encrypt the shares of each holder for it."""
         self._roster, self._mine = roster, mine
-        self._keys = {holder: BoxKey.generate() for holder in pairs}
+        self._keys = {holder: BoxKey.generate() for holder in contents}
         self.boxes = {
-            holder: Route(roster, mine, holder).encrypt_shares(self._keys[holder], pair)
-            for holder, pair in pairs.items()
+            holder: Route(roster, mine, holder).encrypt_shares(self._keys[holder], content)
+            for holder, content in contents.items()
         }
 
     def keys_for(self, complaints: Complaints) -> bytes:
@@ -59,7 +64,7 @@ class SentBoxes:
 
 
 class ReceivedBoxes:
-    """The boxes that came from a user's neighbours: the pairs of shares in them, or complaints.
+    """The boxes that came from a user's neighbours: the shares in them, or complaints.
 
     A box without its sender's signature is the server's fault, and refused. A signed box that does not open to its
     commitments is its sender's, and complained about. Between two honest users neither happens.
@@ -68,12 +73,12 @@ class ReceivedBoxes:
     def __init__(
         self, roster: Roster, mine: int, share_key: ShareKey, identity: IdentityKey, message: Delivery
     ) -> None:
-        self.pairs: dict[int, bytes] = {}
+        self.contents: dict[int, bytes] = {}
         complaints = []
         for sender, box in _signed_boxes(roster, mine, message).items():
-            pair = Route(roster, sender, mine).decrypt_shares(share_key, box)
-            if pair is not None:
-                self.pairs[sender] = pair
+            content = Route(roster, sender, mine).decrypt_shares(share_key, box)
+            if content is not None:
+                self.contents[sender] = content
                 continue
             digest = leaf(box)
             signature = identity.sign("complaint", *roster.complaint(sender, mine, digest))
@@ -88,7 +93,10 @@ def _signed_boxes(roster: Roster, mine: int, message: Delivery) -> dict[int, byt
     strangers = frozenset(senders).difference(graph.neighbours(mine))
     if strangers:
         raise PeerError(f"the server delivers a box of {roster.lines[min(strangers)].user!r}, who is no neighbour")
-    size = parcel_bytes(graph.neighbourhood.degree)
+    box_format = roster.box_format
+    box_bytes = box_format.box_bytes
+    signature_end = box_bytes + SIGNATURE_BYTES
+    size = parcel_bytes(box_bytes, graph.neighbourhood.degree)
     if len(message.parcels) != size * len(senders):
         raise PeerError(
             f"the server delivered {len(message.parcels)} bytes of boxes; {len(senders)} senders give "
@@ -97,8 +105,8 @@ def _signed_boxes(roster: Roster, mine: int, message: Delivery) -> dict[int, byt
     boxes = {}
     for number, sender in enumerate(senders):
         parcel = message.parcels[size * number : size * (number + 1)]
-        box, signature = parcel[:BOX_BYTES], parcel[BOX_BYTES : BOX_BYTES + SIGNATURE_BYTES]
-        root = path_root(leaf(box), 1 + graph.index(sender, mine), parcel[BOX_BYTES + SIGNATURE_BYTES :])
+        box, signature = parcel[:box_bytes], parcel[box_bytes:signature_end]
+        root = path_root(leaf(box_format.signed_part(box)), 1 + graph.index(sender, mine), parcel[signature_end:])
         line = roster.lines[sender]
         verify_signature(line.identity, signature, "share", *roster.boxes(sender, root), who=line.user)
         boxes[sender] = box

@@ -17,10 +17,9 @@ class Uploads:
         self.signatures: dict[str, bytes] = {}
         self._partial: dict[bytes, Words] = {}
 
-    def add(self, user: str, signature: bytes, tail: memoryview) -> None:
+    def add(self, user: str, signature: bytes, words: Words) -> None:
         """Add a vector to its batch's; the last one takes the batch into the sum."""
         self.signatures[user] = signature
-        words: Words = np.frombuffer(tail, dtype=self._ring.dtype)
         group = self._grouping.of[user]
         if self.signatures.keys() >= group.identities.keys():
             self._ring.add_into(self.total, words)

@@ -1,0 +1,313 @@
+"""The server's side of a round that ends in an agreement, phase by phase: one sum over complete batches (§5).
+
+What users share, and how masks come off the sum, is for each inner protocol to say.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.secagg.crypto.keys import verify_signature
+from coterie.secagg.crypto.quantiser import dequantise
+from coterie.secagg.crypto.ring import Ring, Words
+from coterie.secagg.protocols.interface import Exposure, Group, LearnedSum, Outgoing, RoundResult, RoundSetting
+from coterie.secagg.protocols.pairwise.delivery import BoxExchange
+from coterie.secagg.protocols.pairwise.grouping import Grouping
+from coterie.secagg.protocols.pairwise.messages import (
+    Advertisement,
+    Agreement,
+    Delivery,
+    MaskedVector,
+    Opening,
+    Proposal,
+    Receipt,
+    Reveal,
+    RevealCall,
+    RosterCall,
+    RosterLine,
+    SharersCall,
+)
+from coterie.secagg.protocols.pairwise.roster import Roster, check_line
+from coterie.secagg.protocols.pairwise.states import SERVER_TABLE_ENDS, ServerState
+from coterie.secagg.protocols.pairwise.uploads import Uploads
+from coterie.secagg.wire.framing import Data, Message, MessageDecoder, encode
+from coterie.secagg.wire.states import following
+
+LARGEST_HEAD = 4096
+"""Bytes that a message has at most beside its boxes, shares or words."""
+PHASES = 6
+
+
+def check_words(words: Words, ring: Ring, user: str) -> None:
+    """Refuse words that no number modulo q has."""
+    if not ring.wraps and words.max(initial=0) >= ring.modulus:
+        raise PeerError(f"{user} sent a word of {words.max()}; modulo {ring.modulus} there is none")
+
+
+class AgreedRound(ABC):
+    """The server's side of one round."""
+
+    table: ClassVar[dict[tuple[ServerState, type[Message]], ServerState]]
+    """The legal order of its users' messages."""
+    from_client: ClassVar[MessageDecoder[Any]]
+    has_masks: ClassVar[bool]
+    """Whether users advertise keys for pairwise masks."""
+
+    def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
+        self.round, self._setting = setting.round, setting
+        self._head = (setting.scope, setting.context)
+        self._grouping = Grouping(groups, setting)
+        self._states = dict.fromkeys(self._grouping.of, ServerState.CALLED)
+        self._lines: dict[str, RosterLine] = {}
+        self._uploads = Uploads(self._grouping, setting)
+        self._signatures: dict[str, bytes] = {}
+        self.liars: dict[str, str] = {}
+        """Users who lied, and what they did: left out or corrected, and proven by what they signed."""
+        self._next_step: Callable[[], Outgoing] | None = self._fix_roster
+        self._vectors_from: set[str] = set()
+        self._uploading = self._opened = self._ended_as_agreed = self._irregular = False
+
+    # --- what inner protocols differ in
+
+    @abstractmethod
+    def _new_roster(self, lines: tuple[RosterLine, ...]) -> None:
+        """Set the roster, and the exchange of its boxes."""
+
+    @abstractmethod
+    def _take_secret(self, user: str, message: Message, tail: memoryview) -> None:
+        """Take in a user's boxes, or its last answer."""
+
+    @abstractmethod
+    def _demand_holders(self, places: Iterable[int]) -> None:
+        """End a round that cannot be opened before anything more is sent: nothing is learned then."""
+
+    @abstractmethod
+    def _remove_masks(self, total: Words) -> None:
+        """Take the included users' masks off their sum; TooFewUsers if they do not come out."""
+
+    _roster: Roster
+    _boxes: BoxExchange
+
+    # --- what whoever drives the round calls
+
+    def start(self) -> Outgoing:
+        """Return the calls: the same bytes for all users of a group."""
+        return {user: group.call for user, group in self._grouping.of.items()}
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The users whose answer to this phase is still missing."""
+        expecting = {state for state, _ in self.table}
+        return frozenset(user for user, state in self._states.items() if state in expecting)
+
+    def receive(self, user: str, data: Data) -> None:
+        """Take in a user's answer; a violation raises PeerError and changes nothing but the exposure."""
+        if user not in self._states:
+            raise PeerError(f"a message came from {user!r}, who was not asked in this round")
+        largest = LARGEST_HEAD + max(self._setting.vector_bytes, self._largest_sharing)
+        vector = self._uploading  # bytes that cannot be read may have been one
+        try:
+            message, tail = self.from_client.decode(data, largest)
+            vector = isinstance(message, MaskedVector) and message.context == self._setting.context
+            state = following(self.table, self._states[user], message, user)
+            self._take(user, message, tail)
+        except PeerError:
+            self._irregular |= vector
+            raise
+        finally:
+            self._vectors_from |= {user} if vector else set()
+        self._states[user] = state
+
+    def advance(self) -> Outgoing:
+        """End the phase: who has not answered is lost, or as a sharer without a vector excluded."""
+        return {} if self._next_step is None else self._next_step()
+
+    def finish(self) -> RoundResult:
+        """Open what the agreement calls for, and return the sum over the included users."""
+        if self._next_step is not None:
+            raise UsageError("the round is not over; advance until nothing is to be sent")
+        total = self._uploads.total.copy()
+        self._remove_masks(total)
+        users = tuple(self._users(self._included))
+        try:
+            learned = LearnedSum(users, dequantise(total, self._setting.quantiser, len(users)))
+        except PeerError as error:
+            raise TooFewUsers(f"round {self.round} gave no sum: {error}") from None
+        self._ended_as_agreed = True
+        return RoundResult(self.round, (learned,), self._grouping.lost(self._absent, self.liars), dict(self.liars))
+
+    def exposure(self) -> Exposure:
+        """Return what the bytes received so far would open (§8).
+
+        Of a sealed round these are the components of the included, once they could be opened. Without a seal
+        nothing is sure but a round that ended as it was agreed.
+        """
+        if self._grouping.sealed:
+            return Exposure(self._learned if self._opened else ())
+        if self._ended_as_agreed and not self._irregular:
+            return Exposure(self._learned)
+        return Exposure(unknown=tuple(sorted(self._vectors_from)))
+
+    # --- what comes
+
+    @property
+    def _largest_sharing(self) -> int:
+        """How many bytes all boxes of one user have."""
+        if self._next_step == self._fix_roster:
+            return 0
+        return self._roster.box_format.box_bytes * len(self._roster.lines)
+
+    def _take(self, user: str, message: Any, tail: memoryview) -> None:  # noqa: ANN401 - any that it decodes
+        received = (message.scope, message.context.hex(), message.user)
+        expected = (self._setting.scope, self._setting.context.hex(), user)
+        for name, one, other in zip(("scope", "round", "user"), received, expected, strict=True):
+            if one != other:
+                raise PeerError(f"{user} answered for another {name}: {one!r}, not {other!r}")
+        match message:
+            case Advertisement():
+                self._lines[user] = self._checked_line(user, message)
+            case Receipt():
+                self._boxes.take_receipt(self._roster.position[user], message)
+            case Reveal():
+                self._boxes.take_reveal(self._roster.position[user], message)
+            case MaskedVector():
+                self._take_vector(user, message.signature, tail)
+            case Agreement():
+                self._verify(user, message.signature, "agree", *self._agreement)
+                self._signatures[user] = message.signature
+            case _:
+                self._take_secret(user, message, tail)
+
+    def _verify(self, user: str, signature: bytes, purpose: str, *signed: bytes) -> None:
+        verify_signature(self._grouping.of[user].identities[user], signature, purpose, *signed, who=user)
+
+    def _checked_line(self, user: str, message: Advertisement) -> RosterLine:
+        identity = self._grouping.of[user].identities[user]
+        line = RosterLine(user, identity, message.mask_key, message.share_key, message.signature)
+        check_line(line, self._setting.context, masks=self.has_masks)
+        for other in self._lines.values():
+            if (self.has_masks and line.mask_key == other.mask_key) or line.share_key == other.share_key:
+                raise PeerError(f"{user} advertised a key of {other.user}")
+        return line
+
+    def _take_vector(self, user: str, signature: bytes, tail: memoryview) -> None:
+        size = self._setting.vector_bytes
+        if len(tail) != size:
+            raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
+        self._verify(user, signature, "upload", *self._roster.upload(self._sharers))
+        ring = self._setting.quantiser.ring
+        words: Words = np.frombuffer(tail, dtype=ring.dtype)
+        check_words(words, ring, user)
+        self._uploads.add(user, signature, words)
+
+    # --- the ends of the phases
+
+    def _fix_roster(self) -> Outgoing:
+        self._end_phase()
+        self._grouping.demand(self._lines, "advertised")
+        lines = sorted(self._lines.values(), key=lambda line: line.user.encode())
+        self._new_roster(tuple(lines))
+        self._next_step = self._deliver
+        return dict.fromkeys(self._lines, encode(RosterCall(*self._head, self._roster.lines)))
+
+    def _deliver(self) -> Outgoing:
+        self._end_phase()
+        users = self._users(self._boxes.senders)
+        self._demand(users, "shared")
+        self._next_step = self._hear_complaints
+        places = self._roster.position
+        return {user: encode(Delivery(*self._head, *self._boxes.delivery(places[user]))) for user in users}
+
+    def _hear_complaints(self) -> Outgoing:
+        """Ask whoever is complained about for the keys of these boxes; mostly nobody is."""
+        users = [user for user, state in self._states.items() if state is ServerState.RECEIVED]
+        complaints = {user: self._boxes.complaints(self._roster.position[user]) for user in users}
+        accused = {user: some for user, some in complaints.items() if some}
+        if not accused:
+            return self._fix_sharers()
+        for user, state in self._states.items():
+            if state is ServerState.DELIVERED:
+                self._states[user] = ServerState.LOST
+        self._states |= dict.fromkeys(accused, ServerState.ACCUSED)
+        self._next_step = self._judge
+        return {user: encode(RevealCall(*self._head, some)) for user, some in accused.items()}
+
+    def _judge(self) -> Outgoing:
+        liars = {self._roster.lines[place].user: reason for place, reason in self._boxes.verdicts().items()}
+        self.liars |= liars
+        self._states |= dict.fromkeys(liars, ServerState.LOST)
+        return self._fix_sharers()
+
+    def _fix_sharers(self) -> Outgoing:
+        self._end_phase()
+        users = [user for user, state in self._states.items() if state is ServerState.FIXED]
+        self._demand(users, "have good boxes")
+        complete = {user for group in self._grouping.complete(users) for user in group.identities}
+        self._states |= dict.fromkeys(set(users) - complete, ServerState.HELPING)
+        self._sharers = tuple(sorted(self._roster.position[user] for user in users))
+        self._demand_holders(self._sharers)
+        self._next_step, self._uploading = self._propose, True
+        return dict.fromkeys(users, encode(SharersCall(*self._head, self._sharers)))
+
+    def _propose(self) -> Outgoing:
+        # Of an incomplete batch nobody was asked for a vector; absent are only those who did not answer.
+        gone = (ServerState.LOST, ServerState.FIXED)
+        self._absent = frozenset(user for user, state in self._states.items() if state in gone)
+        left = self._states.keys() - self._absent
+        self._end_phase()
+        self._grouping.demand(left, "uploaded")
+        included = {user for group in self._grouping.complete(left) for user in group.identities}
+        self._included = tuple(sorted(self._roster.position[user] for user in included))
+        self._excluded = tuple(sorted(frozenset(self._sharers).difference(self._included)))
+        self._agreement = self._roster.agreement(self._sharers, self._included, self._excluded)
+        self._learned = self._components()
+        self._next_step = self._open
+        proposal = encode(Proposal(*self._head, self._included, self._excluded))
+        return dict.fromkeys(self._users(self._sharers), proposal)
+
+    def _open(self) -> Outgoing:
+        self._end_phase()
+        self._demand_responders(len(self._signatures), "agreed")
+        places = self._roster.position
+        self._demand_holders([places[user] for user in self._signatures])
+        chosen = sorted(self._signatures, key=places.__getitem__)[: self._roster.threshold]
+        signers = tuple(places[user] for user in chosen)
+        agreed = (self._signatures[user] for user in chosen)
+        silent = self._users(sorted(frozenset(self._included).difference(signers)))
+        uploaded = (self._uploads.signatures[user] for user in silent)
+        self._next_step, self._opened = self._end, True
+        return dict.fromkeys(self._signatures, encode(Opening(*self._head, signers, (*agreed, *uploaded))))
+
+    def _end(self) -> Outgoing:
+        self._end_phase()
+        self._next_step = None
+        return {}
+
+    def _end_phase(self) -> None:
+        self._states = {user: SERVER_TABLE_ENDS.get(state, state) for user, state in self._states.items()}
+
+    def _demand(self, users: list[str], done: str) -> None:
+        self._demand_responders(len(users), done)
+        self._grouping.demand(users, done)
+
+    def _demand_responders(self, users: int, done: str) -> None:
+        if users < self._roster.threshold:
+            raise TooFewUsers(
+                f"{users} of {len(self._roster.lines)} users {done}; {self._roster.threshold} are needed"
+            )
+
+    def _users(self, places: Iterable[int]) -> list[str]:
+        return [self._roster.lines[place].user for place in places]
+
+    def _components(self) -> tuple[tuple[str, ...], ...]:
+        """Return the included users, apart where no mask joins them: each part has a sum of its own."""
+        users = self._users(self._included)
+        groups = np.array([self._grouping.number[user] for user in users])
+        parts = self._roster.graph.components(np.array(self._included), groups)
+        return tuple(
+            tuple(user for user, part in zip(users, parts.tolist(), strict=True) if part == number)
+            for number in range(int(parts.max(initial=-1)) + 1)
+        )
