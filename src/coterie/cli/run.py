@@ -112,31 +112,29 @@ def run(
     from coterie.cli.run_summary import print_result
 
     check_torch("run")
-    changes = _changes(
-        {
-            "data.source": data,
-            "data.users": users,
-            "selection.per_round": per_round,
-            "selection.scheme": _scheme(scheme, privacy),
-            "data.partition": partition,
-            "selection.dropout": _dropout(dropout),
-            "selection.lost": lost,
-            "training.model": model,
-            "training.epochs": epochs,
-            "training.minibatch": minibatch,
-            "training.learning_rate": learning_rate,
-            "training.device": device,
-            "training.rounds": rounds,
-            "aggregation.protocol": aggregation,
-            "aggregation.sealed": False if unsealed else None,
-            "keep_aggregates": True if keep_aggregates else None,
-            "seed": seed,
-        }
+    options = _given(
+        data=data,
+        users=users,
+        per_round=per_round,
+        scheme=_scheme(scheme, privacy),
+        partition=partition,
+        dropout=_dropout(dropout),
+        lost=lost,
+        model=model,
+        epochs=epochs,
+        minibatch=minibatch,
+        learning_rate=learning_rate,
+        device=device,
+        rounds=rounds,
+        aggregation=aggregation,
+        sealed=False if unsealed else None,
+        keep_aggregates=True if keep_aggregates else None,
+        seed=seed,
     )
     if seeds is not None and resume is None:
         seed_numbers = seed_list(seeds, seed)
         _run_series(
-            _spec(spec_file, changes),
+            _spec(spec_file, options),
             seed_numbers,
             out or _new_folder_name(),
             workers,
@@ -146,19 +144,14 @@ def run(
         return
     with LiveView() as view:
         if resume is not None:
-            if (
-                changes.keys() - {"training.rounds"}
-                or spec_file is not None
-                or out is not None
-                or seeds is not None
-            ):
+            if options.keys() - {"rounds"} or spec_file is not None or out is not None or seeds is not None:
                 raise UsageError(
                     "--resume goes on with a run as it was begun; add --rounds (to extend it), --tensorboard, "
                     "--workers or --json at most"
                 )
             job = _resumed(resume, view, workers, rounds)
         else:
-            job = _started(_spec(spec_file, changes), out or _new_folder_name(), view, workers)
+            job = _started(_spec(spec_file, options), out or _new_folder_name(), view, workers)
         result, written = _complete(job, view, tensorboard=tensorboard)
     if json_:
         typer.echo(json.dumps(result.summary()))
@@ -211,7 +204,7 @@ def _stopped(job: Run, error: BaseException) -> str:
     return f"{done}; go on with: coterie run --resume {job.folder.path}"
 
 
-def _changes(options: dict[str, Any]) -> dict[str, Any]:
+def _given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - a spec checks the kinds
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -229,36 +222,12 @@ def _scheme(scheme: str | None, privacy: int | None) -> str | None:
     return f"T{privacy}"
 
 
-def _spec(path: Path | None, changes: dict[str, Any]) -> Spec:
+def _spec(path: Path | None, options: dict[str, Any]) -> Spec:
+    from coterie.experiment.options import with_options
     from coterie.experiment.spec import Spec
-    from coterie.training.data.own import count_users
 
-    spec = Spec() if path is None else Spec.read(path)
-    check_seed(changes.get("seed", 0))
-    source = Path(changes.get("data.source", spec.data.source))
-    if source.is_dir():
-        changes["data.source"] = str(source.resolve())  # so that --resume finds it from anywhere
-        named = path is None or Path(spec.data.source) != source  # the spec's number is of other data
-        if named and "data.users" not in changes:
-            changes["data.users"] = count_users(source)
-    spec = spec.changed(changes)
-    _refuse_what_has_no_effect(spec, changes)
-    return spec
-
-
-def _refuse_what_has_no_effect(spec: Spec, changes: dict[str, Any]) -> None:
-    """Refuse an option that would silently change nothing."""
-    if "data.partition" in changes and Path(spec.data.source).is_dir():
-        raise UsageError(
-            f"--partition has no effect on {spec.data.source}: its files say who holds what; leave it out"
-        )
-    if "aggregation.sealed" in changes and spec.aggregation.protocol == "plain":
-        raise UsageError("--unsealed has no effect with plain aggregation, which has no seal; leave it out")
-    if "selection.scheme" in changes and spec.selection.plan:
-        raise UsageError(
-            f"--scheme and --privacy have no effect on the plan {spec.selection.plan}, which the spec names; "
-            "leave them out, or selection.plan"
-        )
+    check_seed(options.get("seed", 0))
+    return with_options(Spec() if path is None else Spec.read(path), options)
 
 
 def _new_folder_name() -> Path:

@@ -1,5 +1,6 @@
 """`coterie.run`: an experiment in one call."""
 
+import numpy as np
 import pytest
 
 import coterie
@@ -14,7 +15,27 @@ def test_a_spec_becomes_a_result_and_a_folder(data, new_folder):
     result = coterie.run(tiny_spec(data, "plain"), out=out, workers=1, progress=rows.append)
     assert len(rows) == len(result.record.rows) == ROUNDS
     assert (out / "report.html").is_file()
+    assert repr(result).startswith(f"RunResult('{out}', 4 rounds, strong=1, accuracy=0.")
+    assert result.guarantee.headline in result._repr_html_()
+    assert [result.columns["round"].tolist(), np.isnan(result.columns["training_loss"]).tolist()] == [
+        [row.round for row in rows],
+        [row.training_loss is None for row in rows],
+    ]
     again = coterie.run(resume=out, workers=1)
     assert again.record.rows == result.record.rows
     with pytest.raises(coterie.UsageError):
         coterie.run(tiny_spec(data, "plain"), out=out)
+
+
+def test_keywords_change_a_spec_as_options_do(data, new_folder):
+    """A folder of data says how many users it has; a keyword that is none, or has no effect, is refused."""
+    options = {"per_round": 6, "scheme": "T2", "aggregation": "plain", "rounds": 1, "workers": 1}
+    result = coterie.run(data=str(data), out=new_folder(), **options)
+    assert (result.log.users, len(result.columns["round"])) == (12, 1)
+    for wrong, message in (
+        ({"learning_rat": 1}, "a run has no option 'learning_rat'; did you mean learning_rate?"),
+        ({"data": str(data), "partition": "iid", **options}, "has no effect on"),
+        ({"resume": result.path, "seed": 3}, "a run is resumed as it was begun"),
+    ):
+        with pytest.raises(coterie.UsageError, match=message):
+            coterie.run(**wrong)

@@ -1,13 +1,16 @@
 """What a run's folder says about the run: its record, its ledger's log, how its batches fared, its guarantee."""
 
 import json
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from hashlib import sha256
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.audit import Audit, Bracket, StrongLevel
 from coterie.errors import UsageError
@@ -17,6 +20,7 @@ from coterie.experiment.record import RoundRow, RunRecord
 from coterie.ledger import Ledger, Snapshot, State
 from coterie.report.run.guarantee import Facts, Guarantee, guarantee
 from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
+from coterie.values.words import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +148,31 @@ class RunResult:
             "weak": None if weak is None else {"low": weak.low, "high": weak.high, "exact": weak.exact},
             "verdict": self.guarantee.tables(),
         }
+
+    @cached_property
+    def columns(self) -> dict[str, NDArray[np.generic]]:
+        """The rounds as columns, an array for each value of a row; NaN where nothing was measured."""
+        rows = [asdict(row) for row in self.record.rows]
+        return {
+            name: np.array([math.nan if row[name] is None else row[name] for row in rows])
+            for name in (field.name for field in fields(RoundRow))
+        }
+
+    def __repr__(self) -> str:
+        tested = "" if self.tested is None else f", accuracy={self.tested.accuracy}"
+        rounds = counted(len(self.record.rows), "round")
+        return f"RunResult({str(self.path)!r}, {rounds}, strong={self.facts.level}{tested})"
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and the key numbers, for a notebook."""
+        words = self.guarantee
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}<td>{escape(str(value))}</tr>"
+            for name, value in self.summary().items()
+            if name not in {"verdict", "weak"}
+        )
+        account = escape(" ".join(words.sentences))
+        return f"<p><b>{escape(words.headline)}</b></p><table>{rows}</table><p>{account}</p>"
 
     def _weak(self) -> Bracket:
         """Return what is proven of the weak level cheaply, the same on every machine."""
