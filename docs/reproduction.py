@@ -154,6 +154,20 @@ def claims_table(outcome: Outcome) -> str:
     return "\n".join(["| claim | | evidence |", "| --- | --- | --- |", *rows])
 
 
+def default_run() -> str:
+    """Return what the default run gave with each protocol."""
+    lines = ["| | accuracy | T | C | batches lost |", "| --- | --- | --- | --- | --- |"]
+    for protocol, record in ResultFile(RESULTS / "default-run.jsonl").records().items():
+        cells = (
+            f"{record['accuracy']:.2%}",
+            record["strong"],
+            f"{record['cardinality']:.2f}",
+            record["lost_batches"],
+        )
+        lines.append(f"| {protocol} | {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
 def one_after_another(numbers: Numbers, measured: dict[str, Any]) -> tuple[float, float]:
     """Return how many local trainings there were, and the seconds that they would take one after another."""
     trainings, seconds = 0.0, 0.0
@@ -199,6 +213,7 @@ def page() -> str:
             "claims": len(claims),
             "held": sum(claim.held is True for _, claim in claims),
             "failed": [(name, claim.claim) for name, claim in claims if not claim.held],
+            "default_run": default_run(),
             "cost": cost,
             "trainings": f"{trainings / 1e6:.2f}",
             "hours": f"{seconds / 3600:.0f}",

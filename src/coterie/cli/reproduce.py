@@ -72,7 +72,7 @@ def reproduce(
     check_torch("reproduce")
     from coterie.cli.reproduction_view import Progress, print_list, print_outcome
     from coterie.report.reproduction.pictures import draw
-    from coterie.reproduction.completion import Machine, complete
+    from coterie.reproduction.completion import Machine, complete, outcome_so_far
     from coterie.reproduction.definition import experiments_named, known_experiments
     from coterie.values.checks import check_count
 
@@ -88,8 +88,10 @@ def reproduce(
     results = []
     for experiment in experiments:
         wanted = experiment.made_quick() if quick else experiment
+        progress = Progress(experiment.name)
+        progress.begin(outcome_so_far(wanted, folder))
         try:
-            outcome = complete(wanted, folder, machine, Progress(experiment.name), quick=quick)
+            outcome = complete(wanted, folder, machine, progress, quick=quick)
         except KeyboardInterrupt:
             typer.echo(f"coterie: what is done is kept in {folder}; the same command goes on", err=True)
             raise

@@ -36,6 +36,13 @@ class Progress:
         self._begun = time.monotonic()
         self._before: int | None = None
 
+    def begin(self, outcome: Outcome) -> None:
+        """Say what is still to be done, if anything is."""
+        if outcome.missing:
+            training = outcome.experiment.kind == "training"
+            text = f"{self._name}: {outcome.missing} runs to do" if training else f"{self._name}: simulating"
+            self._console.print(Text(text))
+
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show that something has ended."""
         if self._before is None:
