@@ -57,7 +57,7 @@ def run(
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the local training.")] = None,
     aggregation: Annotated[
         str | None,
-        typer.Option(help="secagg+, secagg, open (all with real cryptography), or plain (none, and fast)."),
+        typer.Option(help="secagg+, secagg, lightsecagg, open (all with real cryptography), or plain (none)."),
     ] = None,
     unsealed: Annotated[
         bool, typer.Option("--unsealed", help="Without the seal, for comparison: losing a user splits its batch.")

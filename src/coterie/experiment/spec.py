@@ -70,7 +70,7 @@ class AggregationSettings:
     """How the updates are added up."""
 
     protocol: str = "secagg+"
-    """How: open, secagg or secagg+ with the users' cryptography; or plain, in the open and as fast as can be."""
+    """How: open, secagg, secagg+, lightsecagg with the users' cryptography; or plain, in the open and fast."""
     sealed: bool = True
     """Whether batches are sealed; some protocols also run unsealed, for comparison."""
     word_bits: Literal[0, 16, 32] = 0

@@ -124,6 +124,7 @@ def test_a_round_cut_off_under_a_seal_counts_as_the_worst_case():
         ("open", "sum of each complete batch by itself"),
         ("secagg", "over all complete batches"),
         ("secagg+", "over all complete batches"),
+        ("lightsecagg", "over all complete batches"),
     ],
 )
 def test_what_the_server_saw_depends_on_the_inner_protocol(aggregation, part):

@@ -33,7 +33,7 @@ class Facts:
     unfinished: int
     """Rounds that a crash cut off."""
     aggregation: str
-    """plain, open, secagg or secagg+."""
+    """plain, open, secagg, secagg+ or lightsecagg."""
     sealed: bool
     batches: bool
     """Whether users were chosen in whole batches."""
