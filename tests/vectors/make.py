@@ -14,12 +14,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # the interpreter may run isolated
 
 import batch
+import coded
 import pairwise
 import rounds
 import standards
 import wire
 
-FILES = {**standards.FILES, **batch.FILES, **rounds.FILES, **wire.FILES, **pairwise.FILES}
+FILES = {**standards.FILES, **batch.FILES, **rounds.FILES, **wire.FILES, **pairwise.FILES, **coded.FILES}
 
 
 def main(folder):
