@@ -197,3 +197,11 @@ def test_availability_in_other_forms(tmp_path):
     """A record of who was online is read in the same forms; a wide one may show that nobody was."""
     log = read_availability(written(tmp_path / "online.csv", "round;ann;bob\n0;1;1\n1;0;0\n2;1;0\n"))
     assert log.online.tolist() == [[True, True], [False, False], [True, False]]
+
+
+def test_a_delimiter_for_json_is_refused(tmp_path):
+    """An option that has no effect is refused, not ignored."""
+    path = tmp_path / "log.json"
+    path.write_text('[{"round": 0, "user": "a"}]')
+    with pytest.raises(UsageError, match="is JSON, on which --delimiter has no effect; leave it out"):
+        read_log(path, delimiter=";")

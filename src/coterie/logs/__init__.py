@@ -138,6 +138,9 @@ def _understood(
     source: Source, choice: Choice, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
     """Make a log of a file's content, whatever its form is."""
+    if choice.delimiter is not None and (is_parquet(source) or is_json(source)):
+        kind = "Parquet" if is_parquet(source) else "JSON"
+        raise UsageError(f"{source.name} is {kind}, on which --delimiter has no effect; leave it out")
     if is_parquet(source):
         columns = Columns(source)
         table = columns.table()

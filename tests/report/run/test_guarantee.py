@@ -96,7 +96,7 @@ def test_a_level_that_fell_is_a_warning():
 def test_losses_under_a_seal_leave_the_verdict_good():
     """A batch that lost a member was left out whole, and that is said."""
     assert verdict(replace(SEALED, lost=1)) == verdict(SEALED)
-    assert "A batch lost a member on the way 1 time and was left out whole." in words(replace(SEALED, lost=1))
+    assert "A batch lost a member on the way once and was left out whole." in words(replace(SEALED, lost=1))
 
 
 def test_a_round_cut_off_without_a_seal_leaves_the_level_unknown():

@@ -137,15 +137,11 @@ def test_without_a_network_all_files_that_would_do_are_listed(tmp_path):
     put(tmp_path, {"cifar-bin/one.bin": BINARY["cifar-bin/one.bin"]})
     with pytest.raises(UsageError) as caught:
         load(source(), tmp_path)
-    assert str(caught.value).splitlines()[1:] == [
-        f"{tmp_path} does not hold nine; put one of these there (a file may end in .gz):",
-        "  nine-binary.tar.gz",
-        "  cifar-bin/ with one.bin, two.bin, test.bin",
-        "  nine-python.tar.gz",
-        "  cifar-py/ with one, two, test",
-        "They can be had from",
-        "  http://127.0.0.1:1/nine",
-    ]
+    assert str(caught.value).endswith(
+        f"; {tmp_path} does not hold nine: put nine-binary.tar.gz; or cifar-bin/ with one.bin, two.bin, test.bin; "
+        "or nine-python.tar.gz; or cifar-py/ with one, two, test there (a file may end in .gz). They can be had "
+        "from http://127.0.0.1:1/nine"
+    )
     assert "cannot be fetched: [Errno" in str(caught.value)
 
 

@@ -109,7 +109,7 @@ def _losses(facts: Facts) -> tuple[str, ...]:
     """Say what became of batches that lost a member on the way."""
     if not facts.lost or not facts.batches:
         return ()
-    times = counted(facts.lost, "time", "times")
+    times = "once" if facts.lost == 1 else counted(facts.lost, "time")
     if facts.sealed:
         return (f"A batch lost a member on the way {times} and was left out whole.",)
     if facts.split:

@@ -82,7 +82,7 @@ def load(
             for download in source.downloads:
                 fetch(download, folder, progress)
         except UsageError as error:
-            raise UsageError(f"{error}\n{_what_to_put(source, folder)}") from error
+            raise UsageError(f"{error}; {_what_to_put(source, folder)}") from error
         layout = _find_form(source, folder)
     if layout is None:
         raise UsageError(_what_to_put(source, folder))
@@ -175,16 +175,17 @@ def _examples(arrays: tuple[ByteArray, ByteArray]) -> Examples:
 
 
 def _what_to_put(source: Published, folder: Path) -> str:
-    """Say which files would do, and where they can be had."""
-    lines = [f"{folder} does not hold {source.name}; put one of these there (a file may end in .gz):"]
+    """Say which files would do, and where they can be had, in one line."""
+    forms = []
     for layout in source.layouts:
         if layout.archive is not None:
-            lines.append(f"  {layout.archive}")
+            forms.append(str(layout.archive))
         paths = [PurePosixPath(part.path) for part in (*layout.train, *layout.test)]
-        lines.append(f"  {paths[0].parent}/ with {', '.join(path.name for path in paths)}")
-    if source.downloads:
-        lines += ["They can be had from", *(f"  {download.address}" for download in source.downloads)]
-    return "\n".join(lines)
+        forms.append(f"{paths[0].parent}/ with {', '.join(path.name for path in paths)}")
+    files = f"put {'; or '.join(forms)} there (a file may end in .gz)"
+    addresses = ", ".join(download.address for download in source.downloads)
+    had = f". They can be had from {addresses}" if addresses else ""
+    return f"{folder} does not hold {source.name}: {files}{had}"
 
 
 _MNIST_MEAN, _MNIST_STD = (0.1307,), (0.3081,)
