@@ -203,3 +203,10 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, message, tmp_pat
     assert "Traceback" not in run.stderr
     assert run.stdout == ""
     assert len(run.stderr.strip().splitlines()) == 1
+
+
+def test_too_many_users_are_refused_before_they_take_memory():
+    """A thousand million users end in one line that says what to do, not in a process that is killed."""
+    run = coterie("simulate", "--users", 10**9, "--per-round", 1000, "--dropout", "0.1")
+    assert run.returncode == 2
+    assert "1000000000 users are more than the 2000000 that are simulated at once; simulate a part" in run.stderr

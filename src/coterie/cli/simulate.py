@@ -137,6 +137,7 @@ def simulate(
                ("groups", groups), ("outage", outage))  # fmt: skip
     pattern_options = {name: value for name, value in details if value is not None}
     _check_effect(pattern, pattern_options, dropout, availability, redraw=redraw, joining=joining)
+    coterie.simulation.check_size(users)
     online = read_online(availability, users, round_column, user_column, delimiter)
     model: AvailabilityLog | AvailabilityModel | None = online
     choices = None if dropout is None else dropout_choices(dropout)

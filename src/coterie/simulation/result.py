@@ -83,6 +83,19 @@ class SimulationResult:
         return f"<table><tr>{head}</tr>{rows}</table>"
 
 
+MOST_USERS = 2_000_000
+"""Of more users the schemes would not fit into the memory of a small machine side by side."""
+
+
+def check_size(users: int | None) -> None:
+    """Refuse more users than are simulated at once."""
+    if users is not None and users > MOST_USERS:
+        raise UsageError(
+            f"{users} users are more than the {MOST_USERS} that are simulated at once; simulate a part of "
+            "them, with the same T and K"
+        )
+
+
 def simulate(
     *,
     per_round: int,
@@ -117,6 +130,7 @@ def simulate(
     (30,)
     """
     check_count(rounds, "the number of rounds")
+    check_size(users)
     room = room_for_newcomers(joining, rounds)
     model, present, shares, described = _availability(users, dropout, availability, room, seed)
     names = default_names(present, per_round) if schemes is None else list(schemes)
