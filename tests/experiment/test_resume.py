@@ -243,7 +243,7 @@ def test_a_folder_of_which_a_file_was_changed_is_refused(data, new_folder, whole
                     use(folder)
         path.write_bytes(sound)
     newest.rename(folder / "aside")
-    with pytest.raises(UsageError, match=r"000004\.npz cannot be read: there is no such file"):
+    with pytest.raises(UsageError, match=r"000004\.npz was removed; put it back, or start the run anew"):
         Run.resume(folder)
     (folder / "aside").rename(newest)
     record.rename(folder / "aside")

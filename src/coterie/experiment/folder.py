@@ -107,6 +107,8 @@ class RunFolder:
     def checkpoint(self, step: int, digest: str) -> Checkpoint:
         """Return the checkpoint of a step; refuse one whose bytes are not those with the digest."""
         path = self.checkpoint_file(step)
+        if not path.exists():
+            raise UsageError(f"{path} was removed; put it back, or start the run anew")
         values = _read(path, digest)
         try:
             row = json.loads(str(values.pop("/row")))
