@@ -38,7 +38,7 @@ def _heard(pipe):
         pipe.close()
 
 
-def test_a_coordinator_that_is_killed_loses_and_doubles_nothing(location, request):
+def test_a_coordinator_that_is_killed_loses_and_doubles_nothing(location, request, record_property):
     """Over many kills: every round that was told committed is there, once, as told; no number is used again; the
     chain is sound; and what a new process resumes from is what the records add up to."""
     with Ledger.create(location) as ledger:
@@ -47,6 +47,7 @@ def test_a_coordinator_that_is_killed_loses_and_doubles_nothing(location, reques
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["coterie.ledger.postgres", "psycopg", "ledgers"])
     chance = random.Random(0)
+    record_property("faults", request.config.getoption("--kills"))
     told = {"opened": [], "committed": [], "abandoned": [], "enrolled": [], "left": []}
     for life in range(request.config.getoption("--kills")):
         here, there = context.Pipe(duplex=False)

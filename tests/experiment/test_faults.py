@@ -42,6 +42,7 @@ def test_a_run_killed_at_any_writing_call_ends_at_the_same_model(data, new_folde
     assert run.returncode == 0, run.stderr
     whole, *kills = map(json.loads, run.stdout.splitlines())
     assert whole["calls"] > 100
+    request.node.user_properties.append(("faults", len(kills)))
     for kill in kills:
         expected = {
             "killed": True,
@@ -71,6 +72,7 @@ def test_a_power_cut_at_any_call_changes_nothing(data, new_folder, shim, protoco
     chosen = sorted(
         rng.sample(range(begun, len(calls)), request.config.getoption("--kills") // 2 or len(calls) - begun)
     )
+    request.node.user_properties.append(("faults", len(chosen)))
     disk, marks = Disk(base / "recorded"), []
     for number, call in enumerate(calls):
         disk.apply(call)

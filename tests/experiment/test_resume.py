@@ -183,7 +183,9 @@ def begun(folder):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_process_that_is_killed_again_and_again_ends_at_the_same_model(new_folder, whole, protocol, request):
+def test_a_process_that_is_killed_again_and_again_ends_at_the_same_model(
+    new_folder, whole, protocol, request, record_property
+):
     """`coterie run`, a real process, gets SIGKILL at random instants; --resume goes on, to the same end."""
     folder = new_folder()
     file = write_spec(whole[protocol].spec, folder.with_name("spec.toml"))
@@ -191,6 +193,7 @@ def test_a_process_that_is_killed_again_and_again_ends_at_the_same_model(new_fol
     context.set_forkserver_preload(LOADED)
     chance = random.Random(protocol)
     killed, kills = 0, request.config.getoption("--kills") // 2
+    record_property("faults", kills)
     while True:
         started = begun(folder)
         if not started:

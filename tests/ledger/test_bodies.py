@@ -49,9 +49,10 @@ def _mutated(body, rng):
     return bytes(data)
 
 
-def test_whatever_bytes_come_they_are_an_event_or_refused(request):
+def test_whatever_bytes_come_they_are_an_event_or_refused(request, record_property):
     """Noise and changed bodies raise `Damaged` and nothing else, or are bodies of one form; some of both occur."""
     tries = request.config.getoption("--fuzz") // 10
+    record_property("faults", tries)
     rng = random.Random(request.config.getoption("--fuzz-seed"))
     sound = refused = 0
     for _ in range(tries):

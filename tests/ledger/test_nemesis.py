@@ -64,7 +64,7 @@ def stopped(server, how):
     server.ensure_postgres_running()
 
 
-def test_what_was_acknowledged_survives_crashes_restarts_and_cut_sessions(server, request):
+def test_what_was_acknowledged_survives_crashes_restarts_and_cut_sessions(server, request, record_property):
     """Two writers, one nemesis: the chain is sound, every acknowledged round is there once, as it was told."""
     url = f"{server.get_uri()}&ledger=nemesis" if "?" in server.get_uri() else f"{server.get_uri()}?ledger=nemesis"
     with Ledger.create(url) as ledger:
@@ -78,7 +78,9 @@ def test_what_was_acknowledged_survives_crashes_restarts_and_cut_sessions(server
         process.start()
         there.close()
         writers.append((process, here))
-    for place in range(max(len(FAULTS), request.config.getoption("--kills") // 4)):
+    faults = max(len(FAULTS), request.config.getoption("--kills") // 4)
+    record_property("faults", faults)
+    for place in range(faults):
         time.sleep(0.7)
         match FAULTS[place % len(FAULTS)]:
             case "cut":

@@ -424,7 +424,7 @@ def check_answer(stage, message, before, after):
         assert "liars" not in changed or isinstance(message, Unmasking)
 
 
-def test_no_bytes_do_any_harm(life, request):
+def test_no_bytes_do_any_harm(life, request, record_property):
     """Mutated messages of every kind, in every state of both machines, are refused with a PeerError, or legal.
 
     After a refusal the machine remembers what it did before, byte for byte. What is taken has the effect of its
@@ -433,6 +433,7 @@ def test_no_bytes_do_any_harm(life, request):
     """
     count = request.config.getoption("--fuzz")
     fuzzer = Fuzzer(life, request.config.getoption("--fuzz-seed"))
+    record_property("faults", count)
     fuzzer.run(count)
     assert fuzzer.outcomes.total() == count
     print(*(f"{outcome}: {times}" for outcome, times in fuzzer.outcomes.most_common()), sep=", ")  # noqa: T201 - pytest -rP

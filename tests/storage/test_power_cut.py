@@ -74,7 +74,7 @@ def check_complete(calls, folder):
     assert found == expected
 
 
-def test_a_file_is_the_old_one_or_the_new_one(cuts):
+def test_a_file_is_the_old_one_or_the_new_one(cuts, record_property):
     """At every call of `atomic_write`: never a part, and never older than what it returned for."""
     tried = 0
     for folder, marks in cuts("files"):
@@ -85,6 +85,7 @@ def test_a_file_is_the_old_one_or_the_new_one(cuts):
             content(least + 1),
         )
         tried += 1
+    record_property("faults", tried)
     assert tried > 80
 
 
@@ -94,7 +95,7 @@ def check_unborn(error, marks):
     assert "no such file" in str(error) or "names (hard links)" in str(error)
 
 
-def test_a_device_never_forgets_what_it_stored(cuts):
+def test_a_device_never_forgets_what_it_stored(cuts, record_property):
     """At every call: the record that was stored last or the one under way, so that no round is sealed twice."""
     tried = refused = 0
     for folder, marks in cuts("device"):
@@ -108,10 +109,11 @@ def test_a_device_never_forgets_what_it_stored(cuts):
             continue
         stored = max(len(marks) - 1, 0)
         assert found in (content(stored) if stored else None, content(stored + 1)), folder
+    record_property("faults", tried)
     assert tried - refused > 100
 
 
-def test_a_record_has_every_row_that_was_added(cuts):
+def test_a_record_has_every_row_that_was_added(cuts, record_property):
     """At every call: the rows that were added, perhaps the one under way, and none in part."""
     tried = 0
     for folder, marks in cuts("record"):
@@ -124,10 +126,11 @@ def test_a_record_has_every_row_that_was_added(cuts):
         assert file.path.read_bytes().count(b"\n") == len(before) + 1
         assert before in (tuple(map(row, range(1, len(marks) + more))) for more in (0, 1)), folder
         tried += 1
+    record_property("faults", tried)
     assert tried > 30
 
 
-def test_a_ledger_holds_every_head_that_it_gave(cuts):
+def test_a_ledger_holds_every_head_that_it_gave(cuts, record_property):
     """At every call: it opens, both readers find it sound, and the last head that was given is in it."""
     tried = refused = 0
     for folder, marks in cuts("ledger"):
@@ -144,6 +147,7 @@ def test_a_ledger_holds_every_head_that_it_gave(cuts):
         assert (verdict.findings, verdict.head) == ((), head), folder
         assert verdict.later is None if kept is None else verdict.later <= 1
         assert second_reader(folder / "ledger.sqlite", kept), folder
+    record_property("faults", tried)
     assert tried - refused > 100
 
 
