@@ -328,7 +328,7 @@ def test_nothing_is_promised_where_the_server_saw_every_update(tmp_path):
         ledger.publish_plan(PLAN)
         with ledger.claim():
             ledger.open_round(cohort_of(PLAN, [0, 1]), sealed=False, protocol="plain")
-            ledger.commit_round(0, [range(6)])
+            ledger.commit_round(0, [], alone=range(6))
     page = tmp_path / "page.html"
     run = coterie("audit", tmp_path, "--require", 2, "--html", page)
     assert run.returncode == 1

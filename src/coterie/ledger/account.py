@@ -8,16 +8,18 @@ from coterie.ledger.events import event_of
 from coterie.ledger.history import History
 from coterie.ledger.interface import BEGINNING, Damaged, Head, Record, Store
 from coterie.ledger.rounds import Round
-from coterie.ledger.snapshot import Snapshot, fold
+from coterie.ledger.snapshot import Snapshot, SnapshotBuilder, fold
 from coterie.values import BatchPlan, BoolArray, IntArray, ParticipationLog
 
 
 class Account:
     """The reading half of a ledger: what is known here, which `refresh` brings up to date."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, keep_rounds: bool = False) -> None:
+        """`keep_rounds` keeps in memory what `snapshot` needs, so that all records are read only once."""
         self._store = store
-        self._history = History()
+        self._builder = SnapshotBuilder() if keep_rounds else None
+        self._history = History() if self._builder is None else self._builder.history
         self._head = Head(0, BEGINNING)
         self._named: tuple[int, BatchPlan] | None = None
         self.refresh()
@@ -121,7 +123,9 @@ class Account:
                 self._take(record)
 
     def snapshot(self) -> Snapshot:
-        """Read all records known here once, and return what they add up to."""
+        """Return what all records known here add up to; they are read for it, unless the rounds were kept."""
+        if self._builder is not None and self._history.open is None:
+            return self._builder.snapshot(self._head)
         return fold(self._read(Head(0, BEGINNING), self._head), self._head)
 
     def rounds(self) -> tuple[Round, ...]:
@@ -151,7 +155,10 @@ class Account:
 
     def _take(self, record: Record) -> None:
         try:
-            self._history.apply(event_of(record), record.time)
+            if self._builder is None:
+                self._history.apply(event_of(record), record.time)
+            else:
+                self._builder.add(record)
         except UsageError as error:
             raise Damaged(f"{self.place} is damaged: record {record.seq} ({record.kind}): {error}") from error
         self._head = Head(record.seq, record.hash)

@@ -25,7 +25,7 @@ from coterie.ledger.events import (
     Skipped,
     Unfinished,
 )
-from coterie.ledger.rounds import NOBODY, CurrentRound, Round, State
+from coterie.ledger.rounds import NOBODY, PLAIN, CurrentRound, Round, State
 from coterie.ledger.succession import FREE, Bonds, check_successor
 from coterie.values import BatchPlan, BoolArray, IntArray
 
@@ -236,6 +236,11 @@ class History:
             raise UsageError(f"round {event.round}: the learned sets are whole batches, and must be named as such")
         if len(event.alone) and int(event.alone[-1]) >= len(current.users):
             raise UsageError(f"round {event.round}: a user alone goes beyond the cohort")
+        if current.event.protocol == PLAIN and len(event.learned):
+            raise UsageError(
+                f"round {event.round} is plain, and the server sees every update in it: name its users as alone, "
+                f"not as a sum"
+            )
         if event.committed == bool(event.reason):
             raise UsageError(f"round {event.round}: a round has a result, or a reason why it has none")
         alone, lost = current.users[event.alone], _lost(current, event)

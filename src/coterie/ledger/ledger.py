@@ -70,9 +70,10 @@ class Ledger(Account):
     (1, [1, 1, 0, 0], ParticipationLog(4 users, 1 rounds, 1 learned sets))
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, *, read_only: bool = False) -> None:
         """Not for callers: use `create` or `open`."""
-        super().__init__(store)
+        # Whoever only reads wants a snapshot next; whoever runs rounds would keep a long history for nothing.
+        super().__init__(store, keep_rounds=read_only)
         self._clock = clock
         self._coordinator = secrets.token_hex(8)
         self._claimed = False
@@ -87,12 +88,12 @@ class Ledger(Account):
     @classmethod
     def open(cls, location: Location, *, read_only: bool = False, clock: Clock = system_clock) -> Self:
         """Open a ledger and read all of it; a record that is not what was written there is refused."""
-        return cls._over(open_store(location, read_only=read_only), clock)
+        return cls._over(open_store(location, read_only=read_only), clock, read_only=read_only)
 
     @classmethod
-    def _over(cls, store: Store, clock: Clock) -> Self:
+    def _over(cls, store: Store, clock: Clock, *, read_only: bool = False) -> Self:
         try:
-            return cls(store, clock)
+            return cls(store, clock, read_only=read_only)
         except BaseException:
             store.close()
             raise

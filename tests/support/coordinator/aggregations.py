@@ -15,7 +15,7 @@ class Scripted:
     """An aggregation that does what its script says when the cohort is asked."""
 
     act: Callable
-    name: str = "plain"
+    name: str = "sum"
     sealed: bool = False
     terms: bytes = b""
     able: np.ndarray | None = None

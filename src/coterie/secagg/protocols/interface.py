@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -44,6 +44,12 @@ class RoundSetting:
         parameters = hashlib.sha256(enc("coterie/v2/parameters", *shares)).digest()
         fields = (self.mode, self.inner, self.scope, self.round, self.terms.digest, quantiser, parameters)
         return hashlib.sha256(enc("coterie/v2/context", *fields)).digest()
+
+    def without_model(self) -> "RoundSetting":
+        """Return what a round that is over still needs: the same context and sizes, without the model's bytes."""
+        light = replace(self, terms=replace(self.terms, model=b""))
+        vars(light)["context"] = self.context  # where cached_property keeps it
+        return light
 
     @property
     def vector_bytes(self) -> int:
@@ -164,7 +170,10 @@ class ServerRound(Protocol):
         ...
 
     def finish(self) -> RoundResult:
-        """Return what the round gave; TooFewUsers if that is less than the terms ask for."""
+        """Return what the round gave; TooFewUsers if that is less than the terms ask for.
+
+        A round is finished once, and lets go of its vectors, sums and calls: it can be kept for late messages.
+        """
         ...
 
     def exposure(self) -> Exposure:

@@ -4,6 +4,7 @@ Of an incomplete batch it sees noise, like everybody: the seal's masks are all t
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
@@ -103,6 +104,7 @@ class OpenRound:
         self._states = dict.fromkeys(self._group_of, CollectionState.ASKED)
         self._sums: dict[bytes, Words] = {}
         self._seen: set[str] = set()
+        self._over = False
 
     def start(self) -> Outgoing:
         """Return the first messages: the same bytes for all members of a batch."""
@@ -126,6 +128,8 @@ class OpenRound:
             if one != other:
                 raise PeerError(f"{user} sealed for another {name}: {one!r}, not {other!r}")
         self._seen.add(user)
+        if self._over:
+            raise PeerError(f"{user} answered too late: the round is over")
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
         state = following(SERVER_TABLE, self._states[user], message, user)
@@ -147,7 +151,13 @@ class OpenRound:
         return {}
 
     def finish(self) -> RoundResult:
-        """End the round with what has come; TooFewUsers if too few users are in complete batches."""
+        """End the round with what has come; TooFewUsers if too few users are in complete batches.
+
+        The sums are let go of: what may come late is only counted.
+        """
+        if self._over:
+            raise UsageError(f"round {self.round} is over; a round is finished once")
+        self._over, totals, self._sums = True, self._sums, {}
         missing = {user for user, state in self._states.items() if state is not CollectionState.RECEIVED}
         sums, lost = [], {}
         for group in self._groups:
@@ -157,10 +167,13 @@ class OpenRound:
                 lost[group.name] = f"{absent} of {len(users)} users did not answer"
                 continue
             try:
-                total = dequantise(self._sums[group.name], self._setting.quantiser, len(users))
+                total = dequantise(totals[group.name], self._setting.quantiser, len(users))
                 sums.append(LearnedSum(users, total))
             except PeerError as error:
                 lost[group.name] = str(error)
+        self._setting = self._setting.without_model()
+        self._groups = tuple(replace(group, call=b"") for group in self._groups)
+        self._group_of = {user: group for group in self._groups for user in group.identities}
         included = sum(len(part.users) for part in sums)
         if included < self._setting.terms.min_included:
             raise TooFewUsers(

@@ -54,6 +54,9 @@ class LightRound(AgreedRound):
         check_words(words, PRIME_31, user)
         self._sums[place] = words
 
+    def _drop_secrets(self) -> None:
+        self._sums.clear()
+
     def _demand_holders(self, places: Iterable[int]) -> None:
         holders, needed = len(tuple(places)), self._roster.code.needed
         if holders < needed:

@@ -1,6 +1,7 @@
 """Who is in the sum together: the batches of a pairwise round, at the server (§5, §8)."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from coterie.errors import TooFewUsers, UsageError
 from coterie.secagg.protocols.interface import Group, RoundSetting
@@ -16,8 +17,7 @@ class Grouping:
     """All groups of a round, and what devices demand of a sum."""
 
     def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
-        self.groups = tuple(groups)
-        self.of = {user: group for group in self.groups for user in group.identities}
+        self._set(groups)
         self.number = {user: number for number, group in enumerate(self.groups) for user in group.identities}
         """Every user's group, as a number."""
         self._least = setting.terms.min_included
@@ -35,6 +35,14 @@ class Grouping:
                 f"min_included is {setting.terms.min_included}; give {least} (the largest batch and T more) to "
                 f"{users} (everyone asked)"
             )
+
+    def _set(self, groups: Iterable[Group]) -> None:
+        self.groups = tuple(groups)
+        self.of = {user: group for group in self.groups for user in group.identities}
+
+    def drop_calls(self) -> None:
+        """Let go of what users were first sent, the model in it."""
+        self._set(replace(group, call=b"") for group in self.groups)
 
     @property
     def sealed(self) -> bool:

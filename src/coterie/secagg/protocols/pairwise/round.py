@@ -68,7 +68,7 @@ class AgreedRound(ABC):
         """Users who lied, and what they did: left out or corrected, and proven by what they signed."""
         self._next_step: Callable[[], Outgoing] | None = self._fix_roster
         self._vectors_from: set[str] = set()
-        self._uploading = self._opened = self._ended_as_agreed = self._irregular = False
+        self._uploading = self._opened = self._ended_as_agreed = self._irregular = self._over = False
 
     # --- what inner protocols differ in
 
@@ -87,6 +87,10 @@ class AgreedRound(ABC):
     @abstractmethod
     def _remove_masks(self, total: Words) -> None:
         """Take the included users' masks off their sum; TooFewUsers if they do not come out."""
+
+    @abstractmethod
+    def _drop_secrets(self) -> None:
+        """Let go of the last answers."""
 
     _roster: Roster
     _boxes: BoxExchange
@@ -112,6 +116,8 @@ class AgreedRound(ABC):
         try:
             message, tail = self.from_client.decode(data, largest)
             vector = isinstance(message, MaskedVector) and message.context == self._setting.context
+            if self._over:
+                raise PeerError(f"{user} answered too late: the round is over")  # noqa: TRY301 - it counts as any
             state = following(self.table, self._states[user], message, user)
             self._take(user, message, tail)
         except PeerError:
@@ -123,14 +129,26 @@ class AgreedRound(ABC):
 
     def advance(self) -> Outgoing:
         """End the phase: who has not answered is lost, or as a sharer without a vector excluded."""
-        return {} if self._next_step is None else self._next_step()
+        try:
+            return {} if self._next_step is None else self._next_step()
+        except TooFewUsers:
+            self._end_round()
+            raise
 
     def finish(self) -> RoundResult:
-        """Open what the agreement calls for, and return the sum over the included users."""
+        """Open what the agreement calls for, and return the sum over the included users.
+
+        Vectors, shares and boxes are let go of: what may come late is only counted.
+        """
+        if self._over:
+            raise UsageError(f"round {self.round} is over; a round is finished once")
         if self._next_step is not None:
             raise UsageError("the round is not over; advance until nothing is to be sent")
-        total = self._uploads.total.copy()
-        self._remove_masks(total)
+        total = self._uploads.total
+        try:
+            self._remove_masks(total)
+        finally:
+            self._end_round()
         users = tuple(self._users(self._included))
         try:
             learned = LearnedSum(users, dequantise(total, self._setting.quantiser, len(users)))
@@ -150,6 +168,16 @@ class AgreedRound(ABC):
         if self._ended_as_agreed and not self._irregular:
             return Exposure(self._learned)
         return Exposure(unknown=tuple(sorted(self._vectors_from)))
+
+    def _end_round(self) -> None:
+        """Let go of everything large; who was heard, and what could be opened, stays known."""
+        self._over = True
+        self._setting = self._setting.without_model()
+        self._grouping.drop_calls()
+        self._uploads.clear()
+        self._drop_secrets()
+        if self._next_step != self._fix_roster:
+            self._new_roster(self._roster.lines)
 
     # --- what comes
 

@@ -68,6 +68,9 @@ class PairwiseRound(AgreedRound):
             self.liars[user] = f"sent {right.count(False)} wrong shares"
             self._irregular = True
 
+    def _drop_secrets(self) -> None:
+        self._shares.clear()
+
     def _demand_holders(self, places: Iterable[int]) -> None:
         """End a round that cannot be opened before anything more is sent: nothing is learned then."""
         graph, needed = self._roster.graph, self._roster.graph.neighbourhood.threshold

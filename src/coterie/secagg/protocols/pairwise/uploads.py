@@ -17,6 +17,11 @@ class Uploads:
         self.signatures: dict[str, bytes] = {}
         self._partial: dict[bytes, Words] = {}
 
+    def clear(self) -> None:
+        """Let go of all vectors."""
+        self.total = self.total[:0].copy()
+        self._partial.clear()
+
     def add(self, user: str, signature: bytes, words: Words) -> None:
         """Add a vector to its batch's; the last one takes the batch into the sum."""
         self.signatures[user] = signature
