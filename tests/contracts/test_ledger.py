@@ -3,6 +3,7 @@
 import itertools
 import math
 import multiprocessing
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from coterie import BatchPlan, UsageError
 from coterie.ledger import Behind, Busy, Damaged, Ledger, State
+from coterie.ledger.interface import Record
 from coterie.ledger.verify import verify
 from support.ledgers import (
     LEARNED,
@@ -114,6 +116,48 @@ def test_of_an_unfinished_round_without_a_seal_everybody_counts_as_alone(locatio
         assert (snapshot.unknown_rounds, snapshot.assumed_rounds) == ((0,), ())
         sets = [[users.tolist() for users in sets] for _, sets in snapshot.log.by_round()]
         assert sets == [[[1], [2]], [[1, 2]]]
+
+
+def test_a_plain_round_names_its_users_alone(location):
+    """The server saw every update: the same users as a sum are refused, and the round stays open."""
+    with Ledger.create(location) as ledger:
+        ledger.enrol(NAMES)
+        with ledger.claim():
+            ledger.open_round(cohort_of_users([1, 2]), sealed=False, protocol="plain")
+            for close in (
+                lambda: ledger.commit_round(0, [[1, 2]]),
+                lambda: ledger.commit_round(0, [[1, 2]], alone=[1, 2]),
+                lambda: ledger.abandon_round(0, "nobody", [[1, 2]]),
+            ):
+                with pytest.raises(
+                    UsageError, match=r"round 0 is plain, .*: name its users as alone, not as a sum"
+                ):
+                    close()
+            ledger.commit_round(0, [], alone=[1, 2])
+        assert [users.tolist() for users in ledger.rounds()[0].exposure] == [[1], [2]]
+
+
+def test_who_only_reads_reads_every_record_once(location, monkeypatch):
+    """Opening and a snapshot take the records in once; the snapshot is the one that reading again gives."""
+    with federation(location) as ledger:
+        expected = ledger.snapshot()
+    times = Counter()
+    follows = Record.follows
+
+    def counted(record, previous):
+        times[record.seq] += 1
+        return follows(record, previous)
+
+    monkeypatch.setattr(Record, "follows", counted)
+    with Ledger.open(location, read_only=True) as ledger:
+        first, second = ledger.snapshot(), ledger.snapshot()
+    assert times == dict.fromkeys(range(1, expected.head.count + 1), 1)
+    for each in (first, second):
+        assert (each.head, each.names, each.files, each.steps) == (
+            expected.head, expected.names, expected.files, expected.steps,
+        )  # fmt: skip
+        assert [round_as_plain(one) for one in each.rounds] == [round_as_plain(one) for one in expected.rounds]
+        assert each.partition.tolist() == expected.partition.tolist()
 
 
 def test_what_came_late_is_added_to_its_round(location):

@@ -120,7 +120,9 @@ def read_record(path: Path) -> RunRecord:
         raise UsageError(f"{path} is not a run's record of format {FORMAT}; check the path")
     for name, kind in _HEAD.items():
         if type(head.get(name)) is not kind:
-            raise UsageError(f"{path}, line 1: {name} is {head.get(name)!r:.40}; the file was changed")
+            raise UsageError(
+                f"{path}, line 1: {name} is {head.get(name)!r:.40}; the file was changed: put the right copy there"
+            )
     rows = (row_of(_object(line, path, n), f"{path}, line {n}") for n, line in enumerate(lines[1:], start=2))
     return RunRecord(head, tuple(rows), _digest(lines[0]))
 
@@ -128,13 +130,13 @@ def read_record(path: Path) -> RunRecord:
 def row_of(values: Mapping[str, Any], where: str) -> RoundRow:
     """Return the row that an object of JSON is; refuse what is none, and a value of the wrong kind."""
     if values.keys() != {field.name for field in fields(RoundRow)}:
-        raise UsageError(f"{where}: not a round's row; the file was changed")
+        raise UsageError(f"{where}: not a round's row; the file was changed: put the right copy there")
     hints = get_type_hints(RoundRow)
     for name, value in values.items():
         kinds = get_args(hints[name]) or (hints[name],)
         whole = type(value) is int and float in kinds
         if not (type(value) in kinds or whole) or (type(value) is float and not math.isfinite(value)):
-            raise UsageError(f"{where}: {name} is {value!r:.40}; the file was changed")
+            raise UsageError(f"{where}: {name} is {value!r:.40}; the file was changed: put the right copy there")
     return RoundRow(**values)
 
 
@@ -162,7 +164,9 @@ def _object(line: str, path: Path, number: int) -> dict[str, Any]:
     try:
         value = json.loads(line) if len(line) <= LARGEST_LINE else None
     except (ValueError, RecursionError):
-        raise UsageError(f"{path}, line {number}: not JSON; the file was changed") from None
+        raise UsageError(
+            f"{path}, line {number}: not JSON; the file was changed: put the right copy there"
+        ) from None
     return value if isinstance(value, dict) else {}
 
 
