@@ -198,7 +198,7 @@ def check_accepted(stage, data, answer, before):
         assert isinstance(message, UnsealedCall)
         assert message.inner in {"secagg", "secagg+", "lightsecagg"}
         assert (message.scope, message.round) == (SCOPE, answer.round)
-        assert 2 <= answer.terms.min_included <= message.cohort
+        assert 2 <= answer.terms.min_included <= configuration().largest_roster
         assert message.cohort * message.weight_cap < message.modulus <= 2**32
         assert message.colluders + 2 * message.losses < 1000
     elif stage.sender is None:
@@ -241,7 +241,7 @@ def check_client(stage, message, answer, *kept):
         assert old[4] <= answer.round < old[4] + 65_536
         assert old[8] <= answer.terms.step <= answer.round
         assert answer.terms.dimension <= configuration().largest_dimension
-        assert 1 <= answer.terms.min_included <= charter.quantiser.cohort
+        assert 1 <= answer.terms.min_included <= configuration().largest_roster
         assert (answer.terms.configuration, answer.recipe) == (b"", charter.recipe)
         return
     answer, _ = messages_from_client.decode(answer)

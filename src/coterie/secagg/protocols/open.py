@@ -129,7 +129,7 @@ class OpenRound:
                 raise PeerError(f"{user} sealed for another {name}: {one!r}, not {other!r}")
         self._seen.add(user)
         if self._over:
-            raise PeerError(f"{user} answered too late: the round is over")
+            raise PeerError(f"{user} answered out of order: the round is over")
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
         state = following(SERVER_TABLE, self._states[user], message, user)

@@ -117,7 +117,7 @@ class AgreedRound(ABC):
             message, tail = self.from_client.decode(data, largest)
             vector = isinstance(message, MaskedVector) and message.context == self._setting.context
             if self._over:
-                raise PeerError(f"{user} answered too late: the round is over")  # noqa: TRY301 - it counts as any
+                raise PeerError(f"{user} answered out of order: the round is over")  # noqa: TRY301 - it counts as any
             state = following(self.table, self._states[user], message, user)
             self._take(user, message, tail)
         except PeerError:
