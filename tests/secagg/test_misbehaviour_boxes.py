@@ -246,7 +246,7 @@ def test_garbage_boxes_stop_nobody_but_their_sender(inner, count):
     assert isinstance(from_server(midway.outgoing[LIAR]), RevealCall)
     included = midway.ends_well()
     assert included == {user for user in midway.clients if not user.startswith("user-1")}
-    (reason,) = midway.server.finish().lost.values()
+    (reason,) = midway.result.lost.values()
     assert reason.startswith(f"{LIAR} sent user-")
     assert list(midway.server.liars) == [LIAR]
     assert "does not open to what it signed" in midway.server.liars[LIAR]

@@ -110,7 +110,7 @@ class Midway:
     def ends_well(self):
         """The round goes on as if nothing had happened, and its sum is right."""
         rest = _Rest(self)
-        result = run_round(rest, self.clients, self.batches.train)
+        result = self.result = run_round(rest, self.clients, self.batches.train)
         users = result.learned[0].users
         expected = sum(self.batches.updates[user].astype(float) for user in users)
         assert result.sum.values == pytest.approx(expected, abs=1e-5)
