@@ -127,7 +127,7 @@ def test_an_unsealed_round_is_taken_once_and_as_configured():
         with pytest.raises(PeerError, match=reason):
             client.receive(data)
     good = from_server(asked())
-    with pytest.raises(PeerError, match="included users to 1; this device takes 2 to 3"):
+    with pytest.raises(PeerError, match="included users to 1; this device takes 2 to 65535"):
         client.receive(encode(msgspec.structs.replace(good, min_included=1)))
     task = client.receive(asked())
     assert client.seal(task, UPDATE)
