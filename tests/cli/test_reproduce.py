@@ -72,7 +72,7 @@ def test_what_cannot_be_run_is_said_and_the_rest_goes_on(tmp_path):
     small = ["mnist", "family", "--quick", "--data", str(tmp_path / "data")]
     run = subprocess.run([*command, *small], check=False, **options)
     assert run.returncode == 0, run.stderr
-    assert "does not hold mnist; put one of these there" in run.stdout
+    assert "cannot be fetched" in run.stdout
     assert "91390" in run.stdout
     full = subprocess.run([*command, "mnist"], check=False, **options)
     assert full.returncode == 1

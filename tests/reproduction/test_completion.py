@@ -103,7 +103,7 @@ def test_data_that_cannot_be_had_are_an_obstacle(tmp_path, monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nobody listens there
     mnist = known_experiments()["mnist"].made_quick()
     outcome = complete(mnist, tmp_path, replace(CPU, data=str(tmp_path / "data")), silent, quick=True)
-    assert "does not hold mnist; put one of these there" in outcome.obstacle
+    assert "cannot be fetched" in outcome.obstacle
     assert "train-images-idx3-ubyte" in outcome.obstacle
     assert outcome.missing == 6
 

@@ -58,7 +58,7 @@ class Progress:
 def duration(seconds: float) -> str:
     """Return a time in words.
 
-    >>> duration(42.4), duration(150), duration(7300)
+    >>> duration(42.4), duration(150), duration(7320)
     ('42 s', '2 min 30 s', '2 h 2 min')
     """
     whole = round(seconds)
