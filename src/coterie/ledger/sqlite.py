@@ -123,8 +123,12 @@ class SqliteStore:
                 ).fetchall()
             if not rows:
                 return
-            yield from (sound_record(*row) for row in rows)
-            after = rows[-1][0]
+            for row in rows:
+                # A damaged tree can lead back to where it began, again and again.
+                if not isinstance(row[0], int) or row[0] <= after:
+                    raise Damaged(f"{self._path} is damaged: its records are not in order")
+                after = row[0]
+                yield sound_record(*row)
 
     @contextmanager
     def lease(self) -> Iterator[None]:
