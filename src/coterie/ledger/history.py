@@ -86,7 +86,8 @@ class History:
 
     @singledispatchmethod
     def _prepare(self, event: Event, time: int) -> Change:
-        raise NotImplementedError  # every kind of event has a method of its own
+        del time
+        raise TypeError(f"there is no rule for events of the kind {type(event).__name__}")
 
     @_prepare.register
     def _created(self, event: Created, _: int) -> Change:
