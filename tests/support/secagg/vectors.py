@@ -6,6 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coterie.secagg.protocols import messages_from_client, messages_from_server
+from coterie.secagg.wire.framing import blank
+
+DECODE = {"client": messages_from_client.decode, "server": messages_from_server.decode}
+"""How bytes from each role are decoded."""
 FOLDER = Path(__file__).parents[2] / "vectors"
 FILES = sorted(path.stem for path in FOLDER.glob("*.json"))
 
@@ -34,3 +39,13 @@ def words(keystream, size, dtype=np.uint32):
     buffer = np.empty(size // np.dtype(dtype).itemsize, dtype=dtype)
     keystream.words_into(buffer)
     return buffer.tobytes()
+
+
+def check_message(case):
+    """Decode a message's bytes, and demand the same bytes when it is encoded again."""
+    message, tail = DECODE[case["sender"]](case.data)
+    assert type(message).__name__ == case["kind"]
+    assert bytes(tail) == case.tail
+    data, room = blank(message, len(case.tail))
+    room[:] = case.tail
+    assert bytes(data) == case.data
