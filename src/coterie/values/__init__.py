@@ -1,8 +1,11 @@
-"""The values that everything else passes around: frozen, array-backed, without I/O."""
+"""The values that everything else passes around: frozen, array-backed, without I/O.
 
-from coterie.values.arrays import BoolArray, FloatArray, IntArray
-from coterie.values.availability import AvailabilityLog
-from coterie.values.log import LogBuilder, ParticipationLog
+In: arrays and names.
+Out: frozen plans, cohorts and logs, checked once.
+"""
+
+from coterie.values.checks import BoolArray, FloatArray, IntArray
+from coterie.values.log import AvailabilityLog, LogBuilder, ParticipationLog
 from coterie.values.plan import BatchPlan, Cohort
 
 __all__ = [

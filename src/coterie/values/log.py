@@ -1,14 +1,60 @@
-"""`ParticipationLog`: which sets of users the server learned the sum of, round by round (the matrix P)."""
+"""Logs as values: who was online when, and which sets of users the server learned the sum of, round by round."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import UsageError
-from coterie.values.arrays import IntArray, check_users, checked_names, frozen_integers
+from coterie.values.checks import BoolArray, FloatArray, IntArray, check_users, checked_names, frozen_integers
+
+
+@dataclass(frozen=True, eq=False)
+class AvailabilityLog:
+    """Who was online in each of the recorded rounds: `online[round, user]`.
+
+    >>> log = AvailabilityLog(np.array([[True, False], [True, True]]))
+    >>> log.rounds, log.users, log.dropout.tolist()
+    (2, 2, [0.0, 0.5])
+    """
+
+    online: BoolArray
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        given = np.asarray(self.online)
+        if given.dtype != np.bool_ and not np.isin(given, (0, 1)).all():
+            raise UsageError("an availability log holds only 0 and 1, or False and True")
+        online = given.astype(np.bool_)
+        if online.ndim != 2 or 0 in online.shape:  # noqa: PLR2004 - rounds × users
+            raise UsageError(f"an availability log has rounds and users, not the shape {online.shape}")
+        online.flags.writeable = False
+        object.__setattr__(self, "online", online)
+        object.__setattr__(self, "names", checked_names(self.names, self.users))
+
+    @property
+    def rounds(self) -> int:
+        """The number of recorded rounds."""
+        return int(self.online.shape[0])
+
+    @property
+    def users(self) -> int:
+        """The number of users."""
+        return int(self.online.shape[1])
+
+    @cached_property
+    def dropout(self) -> FloatArray:
+        """Each user's share of rounds in which it was not online."""
+        dropout = np.asarray(1.0 - self.online.mean(axis=0), dtype=np.float64)
+        dropout.flags.writeable = False
+        return dropout
+
+    def window(self, start: int, stop: int) -> "AvailabilityLog":
+        """Return the recorded rounds `start` … `stop - 1` as a log of their own."""
+        return AvailabilityLog(self.online[start:stop], self.names)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,6 +175,15 @@ class ParticipationLog:
 
     __hash__ = None  # type: ignore[assignment]  # arrays are compared by content, never hashed
 
+    @cached_property
+    def participants(self) -> IntArray:
+        """The users who are in a learned set; what this costs does not depend on how many others are claimed."""
+        if self.users > len(self.members):
+            return np.unique(self.members)
+        took_part = np.zeros(self.users, dtype=np.bool_)
+        took_part[self.members] = True
+        return np.flatnonzero(took_part)
+
     @property
     def completed(self) -> int:
         """The number of rounds with a result."""
@@ -136,7 +191,7 @@ class ParticipationLog:
 
     def sets(self) -> Iterator[tuple[int, IntArray]]:
         """Yield (round, users) for every learned set, in order."""
-        for round_, (start, stop) in zip(self.set_rounds.tolist(), pairwise(self.starts), strict=True):
+        for round_, (start, stop) in zip(self.set_rounds.tolist(), pairwise(self.starts.tolist()), strict=True):
             yield round_, self.members[start:stop]
 
     def by_round(self) -> Iterator[tuple[int, list[IntArray]]]:
@@ -152,13 +207,12 @@ class ParticipationLog:
         stop = max(start, min(stop, self.first + self.rounds))
         low, high = np.searchsorted(self.set_rounds, (start, stop))
         offset = self.starts[low]
-        return ParticipationLog(
-            users=self.users,
+        return replace(
+            self,
             rounds=stop - start,
             set_rounds=self.set_rounds[low:high],
             starts=self.starts[low : high + 1] - offset,
             members=self.members[offset : self.starts[high]],
-            names=self.names,
             first=start,
         )
 
@@ -170,19 +224,23 @@ class ParticipationLog:
         """
         who = np.unique(frozen_integers(users, np.int64, "users to keep"))
         check_users(who, self.users)
-        new_index = np.full(self.users, -1, dtype=np.int64)
-        new_index[who] = np.arange(len(who))
-        mapped = new_index[self.members]
-        sets = np.repeat(np.arange(len(self.set_rounds)), np.diff(self.starts))[mapped >= 0]
-        left, sizes = np.unique(sets, return_counts=True)
-        return ParticipationLog(
+        if len(who) == self.users:
+            return self
+        if self.users <= len(self.members):
+            place = np.full(self.users, -1, dtype=np.int64)
+            place[who] = np.arange(len(who))
+            places = place[self.members]
+        else:  # a log may claim any number of users, who must cost nothing
+            places = np.where(np.isin(self.members, who), np.searchsorted(who, self.members), -1)
+        sets = np.repeat(np.arange(len(self.set_rounds)), np.diff(self.starts))
+        sizes = np.bincount(sets[places >= 0], minlength=len(self.set_rounds))
+        return replace(
+            self,
             users=len(who),
-            rounds=self.rounds,
-            set_rounds=self.set_rounds[left],
-            starts=np.concatenate(([0], np.cumsum(sizes))),
-            members=mapped[mapped >= 0],
-            names=None if self.names is None else tuple(self.names[user] for user in who),
-            first=self.first,
+            set_rounds=self.set_rounds[sizes > 0],
+            starts=np.concatenate(([0], np.cumsum(sizes[sizes > 0]))),
+            members=places[places >= 0],
+            names=None if self.names is None else tuple(self.names[user] for user in who.tolist()),
         )
 
 

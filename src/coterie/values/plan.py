@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.values.arrays import BoolArray, IntArray, check_users, checked_names, frozen_integers
+from coterie.values.checks import BoolArray, IntArray, check_users, checked_names, frozen_integers, places_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +20,20 @@ class Cohort:
 
     def __len__(self) -> int:
         return len(self.users)
+
+    def survivors(self, survives: BoolArray, sealed_by: "BatchPlan | None") -> IntArray:
+        """Return the users whose updates are in the sum, where `survives` says of each user who is not lost.
+
+        Sealed by the batches of a plan, a batch that lost a member is lost whole; without a seal the others count.
+
+        >>> plan = BatchPlan.from_batches(users=4, privacy=2, batches=[[0, 1], [2, 3]])
+        >>> cohort, survives = Cohort(np.arange(4), np.arange(2)), np.array([True, True, True, False])
+        >>> cohort.survivors(survives, plan).tolist(), cohort.survivors(survives, None).tolist()
+        ([0, 1], [0, 1, 2])
+        """
+        if sealed_by is None:
+            return self.users[survives[self.users]]
+        return sealed_by.users_of(np.intersect1d(self.batches, sealed_by.whole(survives[: sealed_by.users])))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Cohort):
@@ -132,12 +146,7 @@ class BatchPlan:
 
     def members_of(self, batches: IntArray) -> IntArray:
         """Return the users of several batches, batch after batch."""
-        sizes = self.sizes[batches]
-        ends = np.cumsum(sizes)
-        # Position of each wanted member: its batch's start plus its rank inside the batch.
-        shift = np.repeat(self.starts[batches] - (ends - sizes), sizes)
-        places: IntArray = np.arange(len(shift)) + shift
-        return self.members[places]
+        return self.members[places_of(self.starts[batches], self.sizes[batches])]
 
     def whole(self, available: BoolArray) -> IntArray:
         """Return the batches all of whose users are available."""

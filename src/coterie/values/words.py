@@ -1,11 +1,23 @@
 """Numbers, names and rounds as people read them: the same on the console, on pages and in JSON."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, TypeAlias
 
 Tone: TypeAlias = Literal["plain", "good", "warning"]
 """How a number or a statement is meant: as it is, as it should be, or as something to look at."""
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """A key number: what it is called, its value, and one line that says what it means."""
+
+    label: str
+    value: str
+    meaning: str
+    tone: Tone = "plain"
+
 
 SPACE = "\N{NARROW NO-BREAK SPACE}"
 MOST_NAMES = 12
