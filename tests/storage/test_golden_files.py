@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from coterie import UsageError, read_log, read_plan, write_log, write_plan
-from support.golden import LOG, PLAN
+from coterie.training.data.partition import read_partition, write_partition
+from support.golden import LOG, PARTITION, PLAN
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "files"
 
@@ -15,6 +16,13 @@ def test_a_plan_of_version_1(tmp_path):
     assert read_plan(GOLDEN / "plan.json") == PLAN
     write_plan(PLAN, tmp_path / "plan.json")
     assert (tmp_path / "plan.json").read_bytes() == (GOLDEN / "plan.json").read_bytes()
+
+
+def test_a_partition_of_version_1(tmp_path):
+    """The partition comes back, and is written again byte for byte."""
+    assert read_partition(GOLDEN / "partition.json") == PARTITION
+    write_partition(PARTITION, tmp_path / "partition.json")
+    assert (tmp_path / "partition.json").read_bytes() == (GOLDEN / "partition.json").read_bytes()
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])

@@ -17,7 +17,7 @@ from coterie.device import DeviceFile
 from coterie.errors import UsageError
 from coterie.experiment.record import RecordFile, read_record
 from coterie.ledger import Ledger
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 from support.faults.disk import Disk, Fate, fates
 from support.faults.recorded import content, row
 from support.faults.shim import recorded, shim

@@ -1,12 +1,15 @@
-"""Files: write whole or not at all, and explain what the operating system refused."""
+"""Files: written whole or not at all, locked by one process at a time; and what the operating system refused."""
 
 import errno
+import json
 import os
 import secrets
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from coterie.errors import UsageError
 
@@ -74,6 +77,13 @@ def check_writable(path: str | os.PathLike[str]) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
+def make_folder_of(path: Path) -> None:
+    """Make the folder of a file that will be written; refuse the path before long work is done for nothing."""
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(path)
+
+
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Give a binary file whose content becomes `path`, whole, when the block ends without an exception.
@@ -136,3 +146,77 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+
+class FileLock:
+    """Holds a file locked until it is released, or its process ends in whatever way.
+
+    It is the kernel's lock on the file itself (flock), not the file's being there: nothing is left over by a
+    crash, and processes in several containers that share a disk exclude each other as those of one machine do.
+    Between machines it holds on network disks whose server passes such locks on (NFS with its lock service). The
+    file says who holds it. Where the system has no such locks (Windows) nothing is excluded.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, FileLock(Path(folder) / "lock", "this folder"):
+    ...     FileLock(Path(folder) / "lock", "this folder")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    coterie.errors.UsageError: this folder is in use by process ... on ..., since ...; wait for it, or stop it
+    """
+
+    def __init__(self, path: Path, what: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        """Take the lock of a file, or say who has it; `what` is what the lock is for."""
+        with writing(path):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if fcntl is not None:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(self._file)
+            os.close(self._file)
+            raise UsageError(f"{what} is in use by {holder}; wait for it, or stop it") from None
+        except OSError as error:
+            os.close(self._file)
+            raise UsageError(f"{path} cannot be locked: {error.strerror}; use a disk that has locks") from None
+        # A child that was forked would hold the lock beyond our own death.
+        os.register_at_fork(after_in_child=self.release)
+        about = {
+            "process": os.getpid(),
+            "host": socket.gethostname(),
+            "since": now().isoformat(timespec="seconds"),
+        }
+        with writing(path):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, json.dumps(about).encode(), 0)
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def wait_for_lock(file: BinaryIO) -> None:
+    """Wait until no other process holds the lock of an open file; it is dropped when the file is closed."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _holder(file: int) -> str:
+    """Return who holds a lock, as its file says; between taking a lock and writing that, it says nothing."""
+    try:
+        about = json.loads(os.pread(file, 4096, 0))
+        return f"process {about['process']} on {about['host']}, since {about['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
-class _Kind(msgspec.Struct):
+class _PlanFormat(msgspec.Struct):
     """What tells a plan from any other JSON file."""
 
     format: str
@@ -64,10 +64,10 @@ def write_plan(plan: BatchPlan, path: str | os.PathLike[str]) -> None:
         file.write(f'"users": {plan.users}, "privacy": {plan.privacy},\n'.encode())
         if plan.names is not None:
             file.write(b'"names": [')
-            file.writelines(_lines(_encoded_names(path, plan.names)))
+            file.writelines(_lines(_encode_names(path, plan.names)))
             file.write(b"\n],\n")
         file.write(b'"batches": [')
-        file.writelines(_lines(_encoded_batches(plan)))
+        file.writelines(_lines(_encode_batches(plan)))
         file.write(b"\n]}\n")
 
 
@@ -75,7 +75,7 @@ def read_plan(path: str | os.PathLike[str]) -> BatchPlan:
     """Read a plan from a JSON file of `write_plan`; white space may differ."""
     with reading(path):
         data = Path(path).read_bytes()
-    kind = _decoded(path, data, _Kind)
+    kind = _decode(path, data, _PlanFormat)
     if kind.format != _FORMAT:
         raise UsageError(f"{os.fspath(path)} has the format {kind.format!r}; give a plan, {_FORMAT!r}")
     if kind.version != _VERSION:
@@ -83,7 +83,7 @@ def read_plan(path: str | os.PathLike[str]) -> BatchPlan:
             f"{os.fspath(path)} has the version {kind.version}; this Coterie reads version {_VERSION}: "
             f"write the plan anew, or use the Coterie that wrote it"
         )
-    file = _decoded(path, data, _PlanFile)
+    file = _decode(path, data, _PlanFile)
     _check_users(path, file.users, len(data))
     members, starts = _members(path, file.batches)
     try:
@@ -111,7 +111,7 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
         separator = b",\n"
 
 
-def _encoded_names(path: str | os.PathLike[str], names: tuple[str, ...]) -> Iterator[bytes]:
+def _encode_names(path: str | os.PathLike[str], names: tuple[str, ...]) -> Iterator[bytes]:
     try:
         yield from map(msgspec.json.encode, names)
     except UnicodeEncodeError as error:
@@ -120,7 +120,7 @@ def _encoded_names(path: str | os.PathLike[str], names: tuple[str, ...]) -> Iter
         ) from None
 
 
-def _encoded_batches(plan: BatchPlan) -> Iterator[bytes]:
+def _encode_batches(plan: BatchPlan) -> Iterator[bytes]:
     for low in range(0, len(plan), _BATCHES_WRITTEN):
         starts = plan.starts[low : low + _BATCHES_WRITTEN + 1]
         members = plan.members[starts[0] : starts[-1]].tolist()
@@ -128,7 +128,7 @@ def _encoded_batches(plan: BatchPlan) -> Iterator[bytes]:
         yield msgspec.json.encode(batches)[1:-1].replace(b"],[", b"],\n[")
 
 
-def _decoded(path: str | os.PathLike[str], data: bytes, kind: type[_T]) -> _T:
+def _decode(path: str | os.PathLike[str], data: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
@@ -141,11 +141,11 @@ def _members(path: str | os.PathLike[str], batches: msgspec.Raw) -> tuple[IntArr
     """Return the members of all batches, and where each batch starts."""
     decoder = msgspec.json.Decoder(list[list[_Count]])
     try:
-        return _packed(map(decoder.decode, _cut(memoryview(batches))))
+        return _pack(map(decoder.decode, _cut(memoryview(batches))))
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Something is wrong, or was cut in two; decoding all at once tells which, and where.
         try:
-            return _packed([decoder.decode(batches)])
+            return _pack([decoder.decode(batches)])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"{os.fspath(path)} is not a plan: in its batches, {error}") from error
 
@@ -164,7 +164,7 @@ def _cut(text: memoryview) -> Iterator[bytes]:
         start += stop + 1
 
 
-def _packed(pieces: Iterable[list[list[int]]]) -> tuple[IntArray, IntArray]:
+def _pack(pieces: Iterable[list[list[int]]]) -> tuple[IntArray, IntArray]:
     members, sizes = [np.zeros(0, dtype=np.int32)], [np.zeros(1, dtype=np.int64)]
     for piece in pieces:
         sizes.append(np.fromiter(map(len, piece), np.int64, len(piece)))

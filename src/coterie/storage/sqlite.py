@@ -64,7 +64,7 @@ class FileKind:
         with writing(path):
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             try:
-                with self.explained(os.fspath(path)), closing(connect(temporary, "rw")) as connection:
+                with self.explaining(os.fspath(path)), closing(connect(temporary, "rw")) as connection:
                     # A file that nobody knows yet needs no journal beside it.
                     connection.executescript(
                         f"PRAGMA page_size = {self.page}; PRAGMA journal_mode = MEMORY; {self.settings} BEGIN;"
@@ -101,7 +101,7 @@ class FileKind:
             raise UsageError(f"{path} is not {self.noun}; check the path")
 
     @contextmanager
-    def explained(self, place: str, **words: object) -> Iterator[None]:
+    def explaining(self, place: str, **words: object) -> Iterator[None]:
         """Turn what SQLite refuses into a UsageError that says what to do; `words` go into the messages."""
         try:
             yield
