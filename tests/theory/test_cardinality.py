@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coterie.errors import UsageError
 from coterie.theory import at_least, cardinality, cardinality_of_batches, poisson_binomial
-from coterie.theory.cardinality import add, binomial, binomial_at_least
+from coterie.theory.measures import add, binomial, binomial_at_least
 
 CHANCES = st.integers(0, 32).map(lambda n: Fraction(n, 32))
 

@@ -1,6 +1,9 @@
-"""The paper's closed forms, with their assumptions, and what they leave out. Pure functions of numbers."""
+"""The paper's closed forms, with their assumptions, and what they leave out. Pure functions of numbers.
 
-from coterie.theory.cardinality import at_least, cardinality, cardinality_of_batches, poisson_binomial
+In: N, K, T, dropout probabilities.
+Out: the closed forms' values, and bounds.
+"""
+
 from coterie.theory.convergence import Problem, batch_convergence_bound, convergence_bound
 from coterie.theory.exposure import (
     Estimate,
@@ -10,8 +13,17 @@ from coterie.theory.exposure import (
     uniform_exposure_bound,
     uniform_exposure_probability,
 )
-from coterie.theory.fairness import fairness_gap, participation_rates
-from coterie.theory.family import bernoulli_family_size, family_size, family_size_bound
+from coterie.theory.measures import (
+    at_least,
+    bernoulli_family_size,
+    cardinality,
+    cardinality_of_batches,
+    fairness_gap,
+    family_size,
+    family_size_bound,
+    participation_rates,
+    poisson_binomial,
+)
 
 __all__ = [
     "Estimate",

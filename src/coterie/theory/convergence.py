@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.theory.cardinality import binomial
-from coterie.values.arrays import FloatArray
-from coterie.values.checks import check_count, check_divides, check_parameters
+from coterie.theory.measures import binomial
+from coterie.values.checks import FloatArray, check_count, check_divides, check_parameters
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.errors import UsageError
-from coterie.theory.cardinality import binomial_at_least
-from coterie.values.arrays import BoolArray
-from coterie.values.checks import check_count, check_parameters, check_probability
+from coterie.theory.measures import binomial_at_least
+from coterie.values.checks import BoolArray, check_count, check_parameters, check_probability
 
 _PRIME = 2**61 - 1
 _NORMAL = 1.959963984540054  # two-sided 95 % point of the normal distribution

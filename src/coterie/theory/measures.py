@@ -1,13 +1,21 @@
-"""The average aggregation cardinality C (eq:def_cardinality): how many users a round sums, on average."""
+"""The paper's closed forms of cardinality C, fairness gap F and family size R, for unequal users too."""
 
 import math
+from math import comb
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
-from coterie.values.arrays import FloatArray, IntArray
-from coterie.values.checks import check_count, check_divides, check_probabilities, check_probability
+from coterie.values.checks import (
+    FloatArray,
+    IntArray,
+    check_count,
+    check_divides,
+    check_parameters,
+    check_probabilities,
+    check_probability,
+)
 
 _NEGLIGIBLE = 1e-300  # smaller probabilities count as zero: denormal numbers are slow
 _ALIKE = 16  # so many equal probabilities are worth a binomial of their own
@@ -148,8 +156,8 @@ def binomial_at_least(trials: int, chance: float, needed: int) -> float:
     return float(betainc(needed, trials - needed + 1, chance)) if needed <= trials else 0.0
 
 
-def binomial(trials: int, chance: float, happened: IntArray) -> FloatArray:
-    """Return P(Bin(n, a) = x) for each x in `happened`, to full relative accuracy also for large n.
+def binomial(trials: int, chance: float, counts: IntArray) -> FloatArray:
+    """Return P(Bin(n, a) = x) for each x in `counts`, to full relative accuracy also for large n.
 
     Loader's saddle-point form: with δ(n) = log n! - log(√(2πn) (n/e)^n) and D(x, m) = x log(x/m) + m - x,
     log P = δ(n) - δ(x) - δ(n-x) - D(x, na) - D(n-x, n(1-a)) + ½ log(n / (2π x (n-x))) for 0 < x < n.
@@ -158,8 +166,8 @@ def binomial(trials: int, chance: float, happened: IntArray) -> FloatArray:
     array([0.125, 0.375, 0.375, 0.125])
     """
     if trials == 0 or chance in {0.0, 1.0}:
-        return np.where(happened == round(trials * chance), 1.0, 0.0)
-    x = happened.astype(np.float64)
+        return np.where(counts == round(trials * chance), 1.0, 0.0)
+    x = counts.astype(np.float64)
     rest = trials - x
     with np.errstate(all="ignore"):
         log = (
@@ -192,3 +200,141 @@ def _stirling_rest(count: FloatArray | np.float64) -> FloatArray:
     square = np.square(count)
     far = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square) / square) / count
     return np.asarray(np.where(count < 16, near, far), dtype=np.float64)  # noqa: PLR2004 - far is exact here
+
+
+_EXACT = 1 << 23  # numbers kept twice: 128 MiB
+_GROUPS = 256
+_STRAIGHT = 1e-12  # a bend of the hull smaller than this is rounding
+
+
+def participation_rates(whole: ArrayLike, needed: int) -> FloatArray:
+    """Return the share of rounds in which each batch takes part, in the long run. Ours, not in the paper.
+
+    Every round serves the k = `needed` least-served of its whole batches A, and is skipped if #A < k. Batch
+    b is whole with probability `whole[b]`, independently.
+
+    For one A, the served sets are the bases of a matroid. So the rates that any policy can reach are the
+    base polytope of the submodular function f(S) = E[min(k, #(A ∩ S)); #A ≥ k]. Serving the least-served is
+    the greedy (Frank-Wolfe) step that lowers the sum of squared rates, so the rates tend to the base of
+    least norm, which is also the max-min fair one (Fujishige 1980). Swapping a batch of S for one that is
+    whole less often never raises f(S), so the sets that minimise f(S) - λ·#S are prefixes in ascending
+    `whole`. Hence the rates are the slopes of the lower convex hull of the points (m, f(first m batches)),
+    with
+
+        f(first m) = Σ_{x<k} x P(X_m = x) P(Y_m ≥ k - x) + k P(X_m ≥ k),
+
+    X_m and Y_m being the numbers of whole batches among the first m and among the others. Batches that are
+    whole equally often have equal rates; if all are, every rate is k/B · P(#A ≥ k) and F = 0 (Theorem 1).
+
+    Exact while distinct probabilities × k stay below about 8 million. Beyond, neighbours are taken together
+    in about 256 groups, finer at the low end: a group's rate is then the mean over its batches.
+
+    >>> participation_rates([0.5, 0.5, 0.5], needed=1).tolist()
+    [0.2916666666666667, 0.2916666666666667, 0.2916666666666667]
+    >>> participation_rates([0.9, 0.1, 0.9], needed=1).round(4).tolist()
+    [0.4455, 0.1, 0.4455]
+    """
+    chances = check_probabilities(whole, "the probability of batch")
+    needed = check_count(needed, "the number of batches needed")
+    if needed > len(chances):
+        raise UsageError(
+            f"a round needs {needed} batches but there are only {len(chances)}; lower K or add batches"
+        )
+    ascending = np.sort(chances)
+    ends = _group_ends(ascending, needed)
+    rates = np.empty(len(chances))
+    rates[np.argsort(chances, kind="stable")] = _hull_slopes(ends, _served(ascending, ends, needed))
+    return rates
+
+
+def fairness_gap(whole: ArrayLike, needed: int) -> float:
+    """Return F, the largest minus the smallest of `participation_rates`.
+
+    >>> fairness_gap([0.5, 0.6, 0.7], needed=1)
+    0.0
+    >>> round(fairness_gap([0.9, 0.1, 0.9], needed=1), 4)
+    0.3455
+    """
+    return float(np.ptp(participation_rates(whole, needed)))
+
+
+def _group_ends(ascending: FloatArray, needed: int) -> IntArray:
+    """Return where each group of batches ends; equal probabilities are never split."""
+    ends = np.append(np.flatnonzero(np.diff(ascending)) + 1, len(ascending))
+    if len(ends) * (needed + 1) > _EXACT and len(ends) > _GROUPS:
+        even = np.linspace(0, len(ascending), _GROUPS + 1)[1:]
+        fine = 2 ** np.arange(int(even[0]).bit_length())
+        ends = np.unique(ends[np.searchsorted(ends, np.append(fine, even))])
+    return ends
+
+
+def _served(ascending: FloatArray, ends: IntArray, needed: int) -> FloatArray:
+    """Return f(first m batches) for each m in `ends`."""
+    groups = [poisson_binomial(group, needed) for group in np.split(ascending, ends[:-1])]
+    others = [certain(0, needed)]
+    for group in groups[:0:-1]:
+        others.append(add(others[-1], group))
+    served = np.empty(len(ends))
+    first = certain(0, needed)
+    counts = np.arange(needed)
+    for number, group in enumerate(groups):
+        first = add(first, group)
+        rest = upper(others.pop())[:0:-1]  # P(Y ≥ k), P(Y ≥ k - 1), …, P(Y ≥ 1)
+        served[number] = (counts * first[:-1]) @ rest + needed * first[-1]
+    return served
+
+
+def _hull_slopes(ends: IntArray, served: FloatArray) -> FloatArray:
+    """Return, for each batch, the slope of the lower convex hull of (0, 0) and the points (ends, served)."""
+    slack = _STRAIGHT * served[-1]
+    hull = [(0, 0.0)]
+    for point in zip(ends.tolist(), served.tolist(), strict=True):
+        while len(hull) > 1:
+            (left, low), (middle, height), (right, high) = hull[-2], hull[-1], point
+            if height < low + (high - low) * (middle - left) / (right - left) - slack:
+                break
+            hull.pop()
+        hull.append(point)
+    widths, rises = np.diff(np.array(hull), axis=0).T
+    return np.repeat(rises / widths, widths.astype(np.int64))
+
+
+def family_size(users: int, per_round: int, privacy: int) -> int:
+    """Return R = C(N/T, K/T), the number of cohorts made of whole batches; T divides N and K.
+
+    T = 1 is random selection (weighted or not), T = K is user partition.
+
+    >>> [family_size(120, 12, privacy) for privacy in (6, 4, 3, 12)]  # the paper prints 91389: a rounding
+    [190, 4060, 91390, 10]
+    >>> f"{family_size(120, 12, privacy=1):.1e}"
+    '1.1e+16'
+    """
+    return comb(*check_divides(users, per_round, privacy))
+
+
+def bernoulli_family_size(users: int) -> int:
+    """Return 2^N - 1, the number of non-empty cohorts of i.i.d. selection (app:random-selection).
+
+    >>> bernoulli_family_size(10)
+    1023
+    """
+    return (1 << check_count(users, "the number of users N")) - 1
+
+
+def family_size_bound(users: int, per_round: int, privacy: int) -> int:
+    """Return the most cohorts of K users that any scheme of strong privacy T can have (app:converse).
+
+        R ≤ C(D, E),  D = ⌊N/T⌋,  E = min(⌊K/T⌋, ⌊(N-K)/T⌋, ⌊D/2⌋)
+
+    Strong privacy T makes classes of at least T users that take part together, at most D of them. A cohort
+    is a union of at most K/T classes, and the users it leaves out are a union of at most (N-K)/T. Cohorts
+    of equal size never contain one another, so by the LYM inequality there are at most C(D, E) of them. For
+    K ≤ N/2 this is the paper's C(⌊N/T⌋, ⌊K/T⌋). The paper stops there; the users left out settle K > N/2:
+    batch partitioning is the best for every K if T divides N and K.
+
+    >>> family_size_bound(120, 12, 6), family_size_bound(120, 108, 6), family_size_bound(125, 17, 6)
+    (190, 190, 190)
+    """
+    check_parameters(users, per_round, privacy)
+    most = users // privacy
+    return comb(most, min(per_round // privacy, (users - per_round) // privacy, most // 2))
