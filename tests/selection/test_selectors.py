@@ -263,6 +263,24 @@ def test_spare_batches_are_asked_beyond_k_where_they_are_available(order, spare,
         assert cohort.users.tolist() == plan.users_of(cohort.batches).tolist()
 
 
+@pytest.mark.parametrize("batches", [[2, 2, 2, 2], [2, 3, 2, 3]])
+def test_with_a_least_size_a_round_goes_on_with_the_batches_that_are_there(batches):
+    """A row that is not full is every whole batch there is, if those have enough users; else it is skipped."""
+    ends = np.cumsum(batches)
+    members = [range(end - size, end) for size, end in zip(batches, ends, strict=True)]
+    plan = BatchPlan.from_batches(sum(batches), 2, members)
+    available = np.ones(plan.users, dtype=bool)
+    available[0] = available[ends[2]] = False  # of the first batch and of the last
+    counts, rng = np.zeros(plan.users, dtype=np.int64), np.random.default_rng(0)
+    there = plan.users_of(np.array([1, 2])).tolist()
+    assert BatchSelector(plan, plan.users).choose(available, counts, rng) is None
+    for least in (1, len(there)):
+        assert BatchSelector(plan, plan.users, least=least).choose(available, counts, rng).users.tolist() == there
+    assert BatchSelector(plan, plan.users, least=len(there) + 1).choose(available, counts, rng) is None
+    nobody = np.zeros(plan.users, dtype=bool)
+    assert BatchSelector(plan, plan.users, least=1).choose(nobody, counts, rng) is None
+
+
 def test_the_least_served_spare_batches_are_asked():
     """Spare batches are taken in the selector's order too."""
     selector = BatchSelector(consecutive(8, 2), per_round=2, spare=2)

@@ -1,4 +1,8 @@
-"""WHO takes part: plans, the family they allow, availability, and the selectors."""
+"""WHO takes part: plans, the family they allow, availability, and the selectors.
+
+In: a plan, who is available, how often everyone took part, a generator.
+Out: a `Cohort` of whole batches, or None where the round is skipped.
+"""
 
 from coterie.selection.availability import (
     AvailabilityModel,
@@ -10,11 +14,12 @@ from coterie.selection.availability import (
     Replay,
     draw_dropout,
 )
-from coterie.selection.family import Family
 from coterie.selection.plans import (
+    Family,
     by_availability,
     by_co_availability,
     consecutive,
+    dealt,
     join,
     keep,
     leave,
@@ -22,15 +27,16 @@ from coterie.selection.plans import (
     mix,
     shuffled,
 )
-from coterie.selection.schemes import selector_named
 from coterie.selection.selectors import (
     BatchSelector,
     BernoulliSelector,
+    PlanSelector,
     RandomSelector,
     Selector,
     WeightedRandomSelector,
     least_served,
     one_least_served,
+    selector_named,
     uniform,
     user_partition,
 )
@@ -44,6 +50,7 @@ __all__ = [
     "Family",
     "IndependentDropout",
     "MarkovOnOff",
+    "PlanSelector",
     "RandomSelector",
     "RedrawnDropout",
     "Replay",
@@ -52,6 +59,7 @@ __all__ = [
     "by_availability",
     "by_co_availability",
     "consecutive",
+    "dealt",
     "draw_dropout",
     "join",
     "keep",

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
 from coterie.values import AvailabilityLog, BoolArray, FloatArray, IntArray
-from coterie.values.arrays import frozen_integers
-from coterie.values.checks import check_probabilities, check_probability
+from coterie.values.checks import check_probabilities, check_probability, frozen_integers
 
 
 class AvailabilityModel(Protocol):

@@ -1,16 +1,26 @@
-"""Who takes part in a round, from who is available and how often everyone took part before."""
+"""Selectors: who takes part in a round, by the names that people give them too."""
 
+import difflib
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.selection.family import Family
-from coterie.selection.plans import even_cuts
-from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
+from coterie.selection.plans import (
+    Family,
+    by_availability,
+    by_co_availability,
+    consecutive,
+    dealt,
+    even_cuts,
+    mix,
+    shuffled,
+)
+from coterie.values import AvailabilityLog, BatchPlan, BoolArray, Cohort, FloatArray, IntArray
 from coterie.values.checks import check_count, check_parameters, check_probability
 
 NO_BATCHES: IntArray = np.zeros(0, dtype=np.int64)
@@ -25,6 +35,20 @@ class Selector(Protocol):
 
     def choose(self, available: BoolArray, counts: IntArray, rng: np.random.Generator) -> Cohort | None:
         """Return the cohort, or None if the round must be skipped."""
+        ...
+
+
+@runtime_checkable
+class PlanSelector(Selector, Protocol):
+    """A selector of whole batches: its rounds can be sealed, and it can go on with another plan."""
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The batches that its cohorts are unions of."""
+        ...
+
+    def over(self, plan: BatchPlan) -> "PlanSelector":
+        """Return the same selector for another plan, as when users joined or left."""
         ...
 
 
@@ -134,7 +158,7 @@ class BatchSelector:
     fill a row of the family, that is, if another batch of the plan would still fit. Batches of different sizes
     are taken one after the other in that order, passing over those that no longer fit; if that leaves room, the
     larger ones are taken first. `spare` more batches are asked where they are available, so that enough are left
-    when some are lost on the way.
+    when some are lost on the way. With `least`, a row that is not full is taken too if it has so many users.
 
     >>> from coterie.selection.plans import consecutive
     >>> selector = BatchSelector(consecutive(users=8, privacy=2), per_round=4)
@@ -148,6 +172,7 @@ class BatchSelector:
     per_round: int
     order: Order = least_served
     spare: int = 0
+    least: int | None = None
 
     def __post_init__(self) -> None:
         if self.spare < 0:
@@ -159,6 +184,10 @@ class BatchSelector:
     def _kinds(self) -> tuple[IntArray, IntArray]:
         """The batch sizes that occur, ascending, and how many batches have each."""
         return np.unique(self.plan.sizes, return_counts=True)
+
+    def over(self, plan: BatchPlan) -> "BatchSelector":
+        """Return the same selector for another plan."""
+        return replace(self, plan=plan)
 
     def choose(self, available: BoolArray, counts: IntArray, rng: np.random.Generator) -> Cohort | None:
         """Return a union of whole available batches."""
@@ -178,12 +207,20 @@ class BatchSelector:
         keys = self.order(served, rng)
         if len(sizes) == 1:
             needed = min(self.per_round // int(sizes[0]), int(counts[0]))
-            return np.sort(whole[_smallest(keys, needed)]) if len(whole) >= needed else None
+            row = np.sort(whole[_smallest(keys, needed)]) if len(whole) > needed else whole
+            return row if len(row) == needed or self._enough(row) else None
         row = self._fill(whole[np.argsort(keys)])
+        if self._full(row):
+            return row
         # In the wanted order small batches can leave room that only a larger one would have filled.
-        return self._fill(whole[np.lexsort((keys, -self.plan.sizes[whole]))]) if row is None else row
+        larger_first = self._fill(whole[np.lexsort((keys, -self.plan.sizes[whole]))])
+        return larger_first if self._full(larger_first) or self._enough(larger_first) else None
 
-    def _fill(self, ordered: IntArray) -> IntArray | None:
+    def _enough(self, row: IntArray) -> bool:
+        """Return whether a row that is not full may be taken."""
+        return self.least is not None and len(row) > 0 and int(self.plan.sizes[row].sum()) >= self.least
+
+    def _fill(self, ordered: IntArray) -> IntArray:
         """Take batches of different sizes in order, passing over those that no longer fit."""
         batch_sizes = self.plan.sizes[ordered]
         taken = int(np.searchsorted(np.cumsum(batch_sizes), self.per_round, side="right"))
@@ -193,11 +230,15 @@ class BatchSelector:
             chosen.append(ordered[fitting[:1]])
             room -= int(batch_sizes[fitting[0]])
             taken = int(fitting[0]) + 1
-        row = np.sort(np.concatenate(chosen))
+        return np.sort(np.concatenate(chosen))
+
+    def _full(self, row: IntArray) -> bool:
+        """Return whether no other batch of the plan would still fit."""
+        room = self.per_round - int(self.plan.sizes[row].sum())
         sizes, counts = self._kinds
         in_row = np.searchsorted(np.sort(self.plan.sizes[row]), sizes, side="right")
         still_fits = (np.diff(in_row, prepend=0) < counts) & (sizes <= room)
-        return None if still_fits.any() else row
+        return not still_fits.any()
 
     def _served(self, batches: IntArray, counts: IntArray) -> IntArray:
         """Return how often each batch took part: as often as its least-served user (ℓ_min of Algorithm 2).
@@ -224,3 +265,86 @@ def user_partition(users: int, per_round: int) -> BatchSelector:
     groups = -(-users // per_round)
     plan = BatchPlan(users, users // groups, np.arange(users), even_cuts(users, groups))
     return BatchSelector(plan, per_round)
+
+
+PLAIN_NAMES = ("random", "weighted", "partition", "bernoulli")
+VARIANTS = ("text", "uniform", "sorted", "mixed30", "together", "shuffled", "dealt")
+"""What can stand behind T6-; the number of mixed30 is any share in percent."""
+SCHEMES = ", ".join((*PLAIN_NAMES, "T6 (any T)", *(f"T6-{variant}" for variant in VARIANTS)))
+"""The names, for people to read."""
+
+_ORDERS = {"text": one_least_served, "uniform": uniform}
+_VARIANT = "|".join(VARIANTS).replace("mixed30", r"mixed\d{1,3}")
+_BATCHES = re.compile(rf"[Tt](\d{{1,9}})(?:-({_VARIANT}))?")
+
+
+def selector_named(
+    name: str,
+    users: int,
+    per_round: int,
+    dropout: FloatArray | None,
+    *,
+    rng: np.random.Generator,
+    record: AvailabilityLog | None = None,
+) -> Selector:
+    """Return the selector of a scheme; `dropout` is each user's, or None if nobody knows it.
+
+    `rng` places users where a plan does that at random (mixed, shuffled); `record` says who was online when in
+    earlier rounds, for batches of users who are online together.
+
+    >>> selector_named("T4", users=12, per_round=8, dropout=None, rng=np.random.default_rng(0)).plan
+    BatchPlan(12 users, 3 batches of 4, privacy 4)
+    >>> selector_named("randm", users=12, per_round=8, dropout=None, rng=np.random.default_rng(0))
+    Traceback (most recent call last):
+    coterie.errors.UsageError: there is no scheme 'randm'; did you mean random? known are random, weighted, partition, bernoulli, T6 (any T), T6-text, T6-uniform, T6-sorted, T6-mixed30, T6-together, T6-shuffled, T6-dealt
+    """  # noqa: E501 - the message is one line
+    match name:
+        case "random":
+            return RandomSelector(per_round)
+        case "weighted":
+            return WeightedRandomSelector(per_round)
+        case "partition":
+            return user_partition(users, per_round)
+        case "bernoulli":
+            return BernoulliSelector.expecting(users, per_round, float(_required_dropout(name, dropout).mean()))
+    parts = _BATCHES.fullmatch(name)
+    if parts is None:
+        near = difflib.get_close_matches(name.lower(), PLAIN_NAMES, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f"there is no scheme {name!r}; {hint}known are {SCHEMES}")
+    privacy, variant = int(parts[1]), parts[2] or ""
+    return BatchSelector(
+        _plan(name, variant, users, privacy, dropout, record, rng),
+        per_round,
+        _ORDERS.get(variant, least_served),
+    )
+
+
+def _plan(  # noqa: PLR0917 - all that decides a plan
+    name: str,
+    variant: str,
+    users: int,
+    privacy: int,
+    dropout: FloatArray | None,
+    record: AvailabilityLog | None,
+    rng: np.random.Generator,
+) -> BatchPlan:
+    """Return the batches of a scheme's variant; the paper's are consecutive users."""
+    if variant == "sorted":
+        return by_availability(_required_dropout(name, dropout), privacy)
+    if variant.startswith("mixed"):
+        share = int(variant.removeprefix("mixed")) / 100
+        return mix(by_availability(_required_dropout(name, dropout), privacy), share, rng)
+    if variant == "together":
+        if record is None:
+            raise UsageError(f"the scheme {name} must know who was online when; give a record of availability")
+        return by_co_availability(record, privacy)
+    if variant == "shuffled":
+        return shuffled(users, privacy, rng)
+    return dealt(users, privacy) if variant == "dealt" else consecutive(users, privacy)
+
+
+def _required_dropout(name: str, dropout: FloatArray | None) -> FloatArray:
+    if dropout is None:
+        raise UsageError(f"the scheme {name} must know each user's dropout; leave out --redraw")
+    return dropout
