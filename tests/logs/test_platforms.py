@@ -1,5 +1,6 @@
 """Logs as platforms write them: guessed, told, and put right where the guess is wrong."""
 
+import csv
 import gzip
 import hashlib
 import io
@@ -205,3 +206,27 @@ def test_a_delimiter_for_json_is_refused(tmp_path):
     path.write_text('[{"round": 0, "user": "a"}]')
     with pytest.raises(UsageError, match="is JSON, on which --delimiter has no effect; leave it out"):
         read_log(path, delimiter=";")
+
+
+def test_rows_that_deny_participation_are_left_out_of_parquet_too(tmp_path):
+    """A column that says who took part, and one that may, are treated alike in CSV and in Parquet."""
+    columns = {
+        "round": [0, 0, 0, 0, 1, 1],
+        "user": ["eve", "ana", "bob", "cas", "ana", "bob"],
+        "participated": [False, True, True, True, True, True],
+        "status": [None, "done", "late", "done", "done", "done"],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    with (tmp_path / "log.csv").open("w") as file:
+        csv.writer(file).writerows([columns, *zip(*columns.values(), strict=True)])
+    packed, plain = (read_log(tmp_path / f"log.{form}") for form in ("parquet", "csv"))
+    assert packed.log == plain.log
+    assert packed.log.names == ("ana", "bob", "cas")
+    for read in (packed, plain):
+        assert read.understanding.left_out == 1
+        (warning,) = read.understanding.warnings
+        assert warning.startswith("the column 'status' ('done', 'late') was not used")
+    columns["participated"] = ["yes", "no", "yes", "maybe", "yes", "yes"]
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    with pytest.raises(UsageError, match="row 4: the column 'participated' has 'maybe'; write 0 or 1"):
+        read_log(tmp_path / "log.parquet")

@@ -1,8 +1,11 @@
 """Participation and availability logs as files, as platforms write them.
 
-`source` reads the bytes once. `csv`, `json` and `parquet` turn them into a `table` of text (or, for lists of
-users, into `sets`); `layout`, `columns`, `rounds` and `times` guess what it says; `rows` and `wide` make the log;
-`understanding` tells what was understood. From `lines`, Coterie's own JSON lines, all of a log comes back.
+`source` reads the bytes once and tells what was understood. `csv`, `json` and `parquet` turn them into a `table`
+of text, or into lists of users; `columns` guesses what it says; `rows` and `forms` make the log. From Coterie's
+own JSON lines all of a log comes back.
+
+In: a file as some platform wrote it: CSV, JSON, Parquet.
+Out: a `ParticipationLog` or an `AvailabilityLog`, and what was understood.
 """
 
 import os
@@ -12,16 +15,21 @@ from pathlib import Path
 from coterie.errors import UsageError
 from coterie.logs.columns import Choice
 from coterie.logs.csv import csv_table, write_csv
-from coterie.logs.json import Sets, has_lines, is_json, read_json, read_json_lines
-from coterie.logs.layout import guess_layout
-from coterie.logs.lines import has_head, read_lines, write_lines
-from coterie.logs.parquet import Columns, is_parquet, parquet_rows, write_parquet
-from coterie.logs.rows import availability_log, check_log, participation_log
-from coterie.logs.sets import sets_rows, table_sets
-from coterie.logs.source import Source, read_source
-from coterie.logs.table import Table, describe_columns, long_rows
-from coterie.logs.understanding import LogFile, Understanding
-from coterie.logs.wide import read_transposed, read_wide
+from coterie.logs.forms import read_transposed, read_wide, sets_rows, table_sets
+from coterie.logs.json import (
+    Sets,
+    has_head,
+    has_lines,
+    is_json,
+    read_json,
+    read_json_lines,
+    read_lines,
+    write_lines,
+)
+from coterie.logs.parquet import Columns, is_parquet, write_parquet
+from coterie.logs.rows import Rows, availability_log, check_log, participation_log
+from coterie.logs.source import LogFile, Source, Understanding, read_source
+from coterie.logs.table import LogTable, describe_columns, guess_layout, long_rows
 from coterie.storage.files import atomic_write
 from coterie.values import AvailabilityLog, ParticipationLog
 
@@ -70,7 +78,7 @@ def read_log(
     Not used: loss.
     """
     source = read_source(path)
-    log, understanding = _understood(source, Choice(round_column, user_column, delimiter), users, rounds)
+    log, understanding = _read(source, Choice(round_column, user_column, delimiter), users, rounds)
     return LogFile(log, replace(understanding, compression=source.compression), source.name, source.sha256)
 
 
@@ -98,8 +106,7 @@ def online_record(read: LogFile) -> AvailabilityLog:
     if read.understanding.set_column is not None:
         raise UsageError(
             f"{read.name} has the column {read.understanding.set_column!r}; a record of who was online has one "
-            "row "
-            f"for each user and round: remove it"
+            "row for each user and round: remove it"
         )
     return availability_log(read.name, read.log, gaps_allowed=read.understanding.form in {"wide", "transposed"})
 
@@ -134,7 +141,7 @@ def write_log(log: ParticipationLog, path: str | os.PathLike[str]) -> None:
             write_parquet(log, file)
 
 
-def _understood(
+def _read(
     source: Source, choice: Choice, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
     """Make a log of a file's content, whatever its form is."""
@@ -142,29 +149,20 @@ def _understood(
         kind = "Parquet" if is_parquet(source) else "JSON"
         raise UsageError(f"{source.name} is {kind}, on which --delimiter has no effect; leave it out")
     if is_parquet(source):
-        columns = Columns(source)
-        table = columns.table()
-        layout = guess_layout(table, choice)
-        if layout.form == "sets":
-            raise UsageError(f"{source.name} has its users in lists; give a row for each user and round")
-        if layout.form != "long":
-            return _from_table(table, choice, users, rounds)
-        rows, understanding = parquet_rows(columns, layout)
-        log, duplicates, warning = participation_log(rows, users, rounds)
-        return log, _with_duplicates(understanding, duplicates, warning)
+        return _from_table(Columns(source).table(), choice, users, rounds)
     if not is_json(source):
         return _from_table(csv_table(source, choice), choice, users, rounds)
     lines = has_lines(source)
     if lines and has_head(source):
         return read_lines(source, users, rounds), Understanding("JSON lines", "sets", "", exact=True)
     content = read_json_lines(source, choice) if lines else read_json(source, choice)
-    if isinstance(content, Table):
+    if isinstance(content, LogTable):
         return _from_table(content, choice, users, rounds)
     return _from_sets(source.name, content, users, rounds)
 
 
 def _from_table(
-    table: Table, choice: Choice, users: int | None, rounds: int | None
+    table: LogTable, choice: Choice, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
     layout = guess_layout(table, choice)
     match layout.form:
@@ -172,20 +170,14 @@ def _from_table(
             return read_wide(table, layout, users, rounds)
         case "transposed":
             return read_transposed(table, layout, users, rounds)
+        case "sets" if table.column is not None:
+            raise UsageError(f"{table.name} has its users in lists; give a row for each user and round")
         case "sets":
-            understanding = describe_columns(table, layout)
-            sets = Sets(
-                table.syntax,
-                table_sets(table, layout),
-                understanding.round_column,
-                understanding.user_column,
-                table.unit,
-            )
-            log, of_sets = _from_sets(table.name, sets, users, rounds)
-            return log, replace(of_sets, delimiter=table.delimiter)
-    rows, understanding = long_rows(table, layout)
-    log, duplicates, warning = participation_log(rows, users, rounds)
-    return log, _with_duplicates(understanding, duplicates, warning)
+            of = describe_columns(table, layout)
+            sets = Sets(table.syntax, table_sets(table, layout), of.round_column, of.user_column, table.unit)
+            log, understanding = _from_sets(table.name, sets, users, rounds)
+            return log, replace(understanding, delimiter=table.delimiter)
+    return _from_rows(*long_rows(table, layout), users, rounds)
 
 
 def _from_sets(
@@ -194,11 +186,12 @@ def _from_sets(
     rows, numbering = sets_rows(name, content.round_column or "round", content.sets, content.unit)
     rule = numbering.rule if content.round_column else "an entry of the outermost list or object"
     understanding = Understanding(content.syntax, "sets", rule, content.round_column, content.user_column)
+    return _from_rows(rows, understanding, users, rounds)
+
+
+def _from_rows(
+    rows: Rows, understanding: Understanding, users: int | None, rounds: int | None
+) -> tuple[ParticipationLog, Understanding]:
     log, duplicates, warning = participation_log(rows, users, rounds)
-    return log, _with_duplicates(understanding, duplicates, warning)
-
-
-def _with_duplicates(understanding: Understanding, duplicates: int, warning: str | None) -> Understanding:
-    return replace(
-        understanding, duplicates=duplicates, warnings=understanding.warnings + ((warning,) if warning else ())
-    )
+    warnings = (*understanding.warnings, *((warning,) if warning else ()))
+    return log, replace(understanding, duplicates=duplicates, warnings=warnings)

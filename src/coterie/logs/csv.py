@@ -9,11 +9,10 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.columns import LISTS, ROUNDS, TIMES, USERS, Choice, position
-from coterie.logs.rounds import looks_like_round
+from coterie.logs.columns import LISTS, ROUNDS, TIMES, USERS, Choice, looks_like_round, position
 from coterie.logs.rows import name_problem, set_numbers
 from coterie.logs.source import Source
-from coterie.logs.table import Piece, Table
+from coterie.logs.table import LogTable, Piece
 from coterie.values import ParticipationLog
 
 # Rows taken at a time: few enough that they stay in the cache and do not wake the garbage collector.
@@ -22,7 +21,7 @@ _DELIMITERS = (",", ";", "\t", "|", " ")
 _LOOKED_AT = 2**16  # characters in which the delimiter is looked for
 
 
-class _Reader(Protocol):
+class _CsvReader(Protocol):
     """What csv.reader gives; its type has no public name."""
 
     @property
@@ -31,7 +30,7 @@ class _Reader(Protocol):
     def __next__(self) -> list[str]: ...
 
 
-class Text:
+class DelimitedText:
     """Delimited text: where its rows begin, and how their fields are parted."""
 
     def __init__(self, source: Source, choice: Choice) -> None:
@@ -47,7 +46,7 @@ class Text:
             raise UsageError(f"{source.name}, line {self._above + 1}: this is not text in UTF-8; save it in UTF-8")
         self.first = [field.strip() for field in first[0]]
 
-    def open(self) -> _Reader:
+    def open(self) -> _CsvReader:
         """Return a reader that stands before the first row."""
         # A byte that is not UTF-8 is let through as a lone surrogate, which no valid text holds, and is refused
         # where it stands, with its line; the decoder would not know the line.
@@ -59,10 +58,10 @@ class Text:
             text.readline()
         return csv.reader(text, delimiter=self.delimiter, strict=True, skipinitialspace=self.delimiter == " ")
 
-    def pieces(self, *, headed: bool) -> Iterator[Piece]:
+    def pieces(self, *, has_header: bool) -> Iterator[Piece]:
         """Yield the rows below the header, all of the full width, with the lines where they begin."""
         reader = self.open()
-        if headed:
+        if has_header:
             next(reader)
         width, start = len(self.first), reader.line_num
         for rows in self._rows(reader, _PIECE):
@@ -79,14 +78,13 @@ class Text:
                     if len(row) != width:
                         raise UsageError(
                             f"{self._source.name}, line {line}: the header has {width} fields and this row "
-                            f"{len(row)}; "
-                            f"complete the row (the file may be cut off here), or say what parts fields with "
-                            f"--delimiter"
+                            f"{len(row)}; complete the row (the file may be cut off here), or say what parts "
+                            "fields with --delimiter"
                         )
             if rows:
                 yield lines, rows
 
-    def _rows(self, reader: _Reader, size: int) -> Iterator[list[list[str]]]:
+    def _rows(self, reader: _CsvReader, size: int) -> Iterator[list[list[str]]]:
         """Yield the rows in pieces of `size`, blank lines as empty rows."""
         while True:
             start = reader.line_num
@@ -98,8 +96,7 @@ class Text:
                 line = self._above + start + 1 + sum(map(_height, rows))
                 raise UsageError(
                     f"{self._source.name}, line {line}: the row that begins here is not CSV ({error}); close "
-                    "every "
-                    f"quote, and write a quote inside a quoted name twice"
+                    "every quote, and write a quote inside a quoted name twice"
                 ) from None
             if not rows:
                 return
@@ -138,22 +135,22 @@ def _likelihood(lines: list[str], delimiter: str) -> tuple[int, int, int]:
     return known, len({len(row) for row in rows}) == 1, len(rows[0])
 
 
-def csv_table(source: Source, choice: Choice) -> Table:
+def csv_table(source: Source, choice: Choice) -> LogTable:
     """Return delimited text as a table; without a header the columns are called by their numbers."""
-    text = Text(source, choice)
-    headed = not any(map(looks_like_round, text.first)) or _named(text.first)
-    header = text.first if headed else [str(number) for number in range(1, len(text.first) + 1)]
-    return Table(
+    text = DelimitedText(source, choice)
+    has_header = not any(map(looks_like_round, text.first)) or _names_columns(text.first)
+    header = text.first if has_header else [str(number) for number in range(1, len(text.first) + 1)]
+    return LogTable(
         source.name,
         "CSV",
         tuple(header),
-        lambda: text.pieces(headed=headed),
-        headed=headed,
+        lambda: text.pieces(has_header=has_header),
+        has_header=has_header,
         delimiter=text.delimiter,
     )
 
 
-def _named(first: list[str]) -> bool:
+def _names_columns(first: list[str]) -> bool:
     """Say whether the first row names columns: a matrix of rounds may have integers among their names."""
     return any(position(first, names) is not None for names in (ROUNDS, TIMES, USERS, LISTS)) or "" in first
 
@@ -165,7 +162,7 @@ def _height(row: list[str]) -> int:
 
 def write_csv(log: ParticipationLog, file: BinaryIO) -> None:
     """Write a log as CSV in UTF-8."""
-    names = None if log.names is None else [_quoted(name) for name in log.names]
+    names = None if log.names is None else [_quote(name) for name in log.names]
     numbers = set_numbers(log)
     file.write(b"round,user\n" if numbers is None else b"round,set,user\n")
     for index, (round_, members) in enumerate(log.sets()):
@@ -174,7 +171,7 @@ def write_csv(log: ParticipationLog, file: BinaryIO) -> None:
         file.write("".join(f"{start}{user}\n" for user in written).encode())
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Return a name as a CSV field; csv.writer may leave a carriage return bare, and that ends a row."""
     if any(mark in name for mark in ',"\r\n'):
         return '"' + name.replace('"', '""') + '"'

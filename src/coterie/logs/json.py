@@ -1,8 +1,8 @@
-"""JSON and JSON lines: records of a user and a round, records with a list of users, or lists by round."""
+"""JSON: records of a user and a round, records with a list of users, lists by round, and Coterie's own lines."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Annotated, Any, BinaryIO, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from coterie.errors import UsageError
 from coterie.logs.columns import (
     LISTS,
+    MAX_NUMBER,
     ROUNDS,
     SETS,
     TIMES,
@@ -18,12 +19,15 @@ from coterie.logs.columns import (
     Choice,
     column_named,
     name_columns,
+    names_round,
     position,
 )
-from coterie.logs.rounds import names_round
-from coterie.logs.sets import LearnedSet
+from coterie.logs.forms import LearnedSet, places
+from coterie.logs.rows import check_names, set_numbers
 from coterie.logs.source import Source
-from coterie.logs.table import Piece, Table
+from coterie.logs.table import LogTable, Piece, cell_text
+from coterie.values import ParticipationLog
+from coterie.values.log import learned_set
 
 MAX_DOCUMENT = 128 * 2**20
 """Bytes of a JSON document, or of a line: what is decoded at once takes up to twenty times as much memory."""
@@ -57,9 +61,8 @@ def json_lines(source: Source) -> Iterator[tuple[int, bytes]]:
         number += 1
         if stop - start > MAX_DOCUMENT:
             raise UsageError(
-                f"{source.name}, line {number} has more than {MAX_DOCUMENT} bytes; write CSV, or JSON lines "
-                "with a "
-                f"line for each round"
+                f"{source.name}, line {number} has more than {MAX_DOCUMENT} bytes; write CSV, or JSON lines with "
+                "a line for each round"
             )
         line = source.content[start:stop].strip()
         if line:
@@ -92,7 +95,7 @@ def decode(place: str, text: bytes) -> Any:  # noqa: ANN401 - JSON holds anythin
         raise UsageError(f"{place}: this is not JSON, or is cut off: {error}") from error
 
 
-def read_json_lines(source: Source, choice: Choice) -> Table | Sets:
+def read_json_lines(source: Source, choice: Choice) -> LogTable | Sets:
     """Return what the lines hold: a table of records, or learned sets."""
 
     def records() -> Iterator[tuple[int, JsonObject]]:
@@ -105,29 +108,22 @@ def read_json_lines(source: Source, choice: Choice) -> Table | Sets:
                 )
             yield number, record
 
-    return _recorded(source.name, "JSON lines", "line", records, choice)
+    return _from_records(source.name, "JSON lines", "line", records, choice)
 
 
-def read_json(source: Source, choice: Choice) -> Table | Sets:
+def read_json(source: Source, choice: Choice) -> LogTable | Sets:
     """Return what a JSON document holds: a table of records, or learned sets."""
     if len(source.content) > MAX_DOCUMENT:
         raise UsageError(
-            f"{source.name} is a JSON document of more than {MAX_DOCUMENT} bytes; write CSV, or JSON lines with "
-            "a line "
-            f"for each round"
+            f"{source.name} is a JSON document of more than {MAX_DOCUMENT} bytes; write CSV, or JSON lines with a "
+            "line for each round"
         )
     document = _body(source.name, decode(source.name, source.content))
-    if isinstance(document, dict):
+    by_round = document.items() if isinstance(document, dict) else enumerate(document)
+    if isinstance(document, dict) or all(isinstance(each, list) for each in document):
         sets = [
-            LearnedSet(index, key, _users(source.name, "entry", index, value))
-            for index, (key, value) in enumerate(document.items(), 1)
-            if value
-        ]
-        return Sets("JSON", sets)
-    if all(isinstance(each, list) for each in document):
-        sets = [
-            LearnedSet(index, str(index - 1), _users(source.name, "entry", index, value))
-            for index, value in enumerate(document, 1)
+            LearnedSet(index, str(key), _users(source.name, "entry", index, value))
+            for index, (key, value) in enumerate(by_round, 1)
             if value
         ]
         return Sets("JSON", sets)
@@ -136,7 +132,7 @@ def read_json(source: Source, choice: Choice) -> Table | Sets:
             raise UsageError(
                 f"{source.name}, entry {index}: this is neither a record with a round nor a list of users"
             )
-    return _recorded(source.name, "JSON", "entry", lambda: enumerate(document, 1), choice)
+    return _from_records(source.name, "JSON", "entry", lambda: enumerate(document, 1), choice)
 
 
 def _body(name: str, document: Any) -> list[Any] | dict[str, list[Any]]:  # noqa: ANN401
@@ -153,19 +149,18 @@ def _body(name: str, document: Any) -> list[Any] | dict[str, list[Any]]:  # noqa
         if len(inner) == 1:
             return _body(name, inner[0])
     raise UsageError(
-        f"{name}: this JSON holds no list of records that a log could be; give a list of objects with a round "
-        "and its "
-        f"users"
+        f"{name}: this JSON holds no list of records that a log could be; give a list of objects with a round and "
+        "its users"
     )
 
 
-def _recorded(
+def _from_records(
     name: str,
     syntax: str,
     unit: str,
     records: Any,  # noqa: ANN401 - a function that iterates over the records anew
     choice: Choice,
-) -> Table | Sets:
+) -> LogTable | Sets:
     keys: dict[str, None] = {}
     lists: dict[str, None] = {}
     for index, (_, record) in enumerate(records()):
@@ -188,14 +183,14 @@ def _recorded(
         lines: list[int] = []
         for line, record in records():
             lines.append(line)
-            rows.append([_text(record.get(key)) for key in header])
+            rows.append([cell_text(record.get(key)) for key in header])
             if len(rows) == _PIECE:
                 yield np.array(lines), rows
                 rows, lines = [], []
         if rows:
             yield np.array(lines), rows
 
-    return Table(name, syntax, header, pieces, unit=unit)
+    return LogTable(name, syntax, header, pieces, unit=unit)
 
 
 def _round_key(name: str, header: Sequence[str], choice: Choice) -> int:
@@ -213,7 +208,8 @@ def _learned_set(name: str, unit: str, line: int, record: JsonObject, keys: tupl
     number = None if place is None else record[list(record)[place]]
     if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
         raise UsageError(f"{name}, {unit} {line}: the set {number!r} is not an integer of 0 or more")
-    return LearnedSet(line, _text(record.get(keys[0])), _users(name, unit, line, record.get(keys[1], [])), number)
+    round_, users = cell_text(record.get(keys[0])), _users(name, unit, line, record.get(keys[1], []))
+    return LearnedSet(line, round_, users, number)
 
 
 def _users(name: str, unit: str, line: int, users: Any) -> list[str]:  # noqa: ANN401
@@ -231,8 +227,103 @@ def _users(name: str, unit: str, line: int, users: Any) -> list[str]:  # noqa: A
     return names
 
 
-def _text(value: Any) -> str:  # noqa: ANN401
-    """Return a value as a table's cell; what is nested has none."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None or isinstance(value, list | dict) else str(value)
+_T = TypeVar("_T")
+FORMAT = "coterie log"
+VERSION = 1
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=10**8)]
+_User = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class _Head(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    version: int
+    first: _Number
+    rounds: _Count
+    users: list[str] | _User
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    round: _Number
+    users: list[str | _User]
+    set: _Number | None = None
+
+
+def has_head(source: Source) -> bool:
+    """Say whether the first line is one that names a format."""
+    number, line = next(json_lines(source), (0, b"{}"))
+    kind = decode(f"{source.name}, line {number}", line)
+    if not isinstance(kind, dict) or "format" not in kind:
+        return False
+    if (kind["format"], kind.get("version")) != (FORMAT, VERSION):
+        raise UsageError(
+            f"{source.name} has the format {kind['format']!r}, version {kind.get('version')}; this Coterie reads "
+            f"{FORMAT!r}, version {VERSION}"
+        )
+    return True
+
+
+def read_lines(source: Source, users: int | None, rounds: int | None) -> ParticipationLog:
+    """Read a log whose first line names its users and rounds; `users` and `rounds` must agree with it."""
+    name, lines = source.name, json_lines(source)
+    head = _decode_typed(name, *next(lines), _Head)
+    names = head.users if isinstance(head.users, list) else None
+    total = head.users if isinstance(head.users, int) else len(head.users)
+    for what, claim, content in (("users", users, total), ("rounds", rounds, head.rounds)):
+        if claim is not None and claim != content:
+            raise UsageError(f"{name} says itself that there are {content} {what}; leave out the {claim} given")
+    check_names(names or (), lambda _: f"{name}, line 1")
+    numbers: dict[str | int, int] = {user: index for index, user in enumerate(names or ())}
+    sets: list[LearnedSet] = []
+    members = []
+    for line, text in lines:
+        each = _decode_typed(name, line, text, _Line)
+        if not head.first <= each.round < head.first + head.rounds:
+            raise UsageError(f"{name}, line {line}: round {each.round} is none of those that line 1 names")
+        if not each.users:
+            raise UsageError(f"{name}, line {line}: a learned set has no users; leave the line out")
+        try:
+            who = each.users if names is None else [numbers[user] for user in each.users]
+            members.append(learned_set(who, total))
+        except KeyError as error:
+            raise UsageError(f"{name}, line {line}: the user {error} is none of those that line 1 names") from None
+        except UsageError as error:
+            raise UsageError(f"{name}, line {line}: {error}") from error
+        sets.append(LearnedSet(line, str(each.round), (), each.set))
+    sizes = np.array([len(who) for who in members], dtype=np.int64)
+    learned = np.array([int(each.round) for each in sets], dtype=np.int64)
+    order = np.lexsort((places(name, sets, learned), learned))
+    return ParticipationLog(
+        users=total,
+        rounds=head.rounds,
+        set_rounds=learned[order],
+        starts=np.concatenate(([0], np.cumsum(sizes[order]))),
+        members=np.concatenate([members[index] for index in order]) if members else np.zeros(0, dtype=np.int32),
+        names=None if names is None else tuple(names),
+        first=head.first,
+    )
+
+
+def _decode_typed(name: str, number: int, line: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{name}, line {number}: this is not a learned set: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{name}, line {number}: this is not JSON, or is cut off: {error}") from error
+
+
+def write_lines(log: ParticipationLog, file: BinaryIO) -> None:
+    """Write a log as JSON lines; all of it comes back."""
+    names = None if log.names is None else [msgspec.json.encode(name) for name in log.names]
+    users = b"%d" % log.users if names is None else b"[" + b",".join(names) + b"]"
+    file.write(
+        b'{"format":"%b","version":%d,"first":%d,"rounds":%d,"users":%b}\n'
+        % (FORMAT.encode(), VERSION, log.first, log.rounds, users)
+    )
+    numbers = set_numbers(log)
+    for index, (round_, members) in enumerate(log.sets()):
+        place = b"" if numbers is None else b'"set":%d,' % numbers[index]
+        users = b",".join(b"%d" % user if names is None else names[user] for user in members.tolist())
+        file.write(b'{"round":%d,%b"users":[%b]}\n' % (round_, place, users))

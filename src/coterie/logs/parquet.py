@@ -2,16 +2,15 @@
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.rounds import number_rounds, number_sets
-from coterie.logs.rows import Rows, check_rows, place_of, set_numbers
+from coterie.logs.rows import set_numbers
 from coterie.logs.source import Source, check_growth
-from coterie.logs.table import Piece, Table, TableLayout, describe_columns
-from coterie.logs.understanding import Understanding
+from coterie.logs.table import Column, LogTable, Piece, cell_text
 from coterie.values import IntArray, ParticipationLog
 
 MAX_ROWS = 2 * 10**8
@@ -41,8 +40,8 @@ class Columns:
             texts = [field.name for field in file.schema_arrow if _is_text(self._pa, field.type)]
             self._file = pq.ParquetFile(io.BytesIO(source.content), read_dictionary=texts)
 
-    def table(self) -> Table:
-        """Return the columns as a table of text, to look at what they hold."""
+    def table(self) -> LogTable:
+        """Return the columns as a table of text."""
 
         def pieces() -> Iterator[Piece]:
             start = 0
@@ -57,16 +56,17 @@ class Columns:
                     )
                     start += batch.num_rows
 
-        return Table(self._source.name, "Parquet", self.header, pieces, unit="row")
+        return LogTable(self._source.name, "Parquet", self.header, pieces, unit="row", column=self.column)
 
-    def encoded(self, column: int) -> tuple[list[str], IntArray]:
+    def column(self, column: int, *, strict: bool) -> Column:
         """Return a column's different values as text, and each row's place among them."""
         name, numbers = self.header[column], dict[str, int]()
         codes = [np.zeros(0, dtype=np.int64)]
         with self._damage():
             for batch in self._file.iter_batches(batch_size=_PIECE, columns=[name]):
                 values = batch.column(0)
-                self._check_column(name, values, sum(map(len, codes)))
+                if strict:
+                    self._check_column(name, values, sum(map(len, codes)))
                 texts, rows = self._distinct(values)
                 ranks = [numbers.setdefault(text, len(numbers)) for text in texts]
                 codes.append(np.array(ranks, dtype=np.int64)[rows])
@@ -83,7 +83,7 @@ class Columns:
             values = values.dictionary_encode()
         places = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
         used, inverse = np.unique(places, return_inverse=True)
-        texts = [_text(value) for value in values.dictionary.take(pa.array(used[used >= 0])).to_pylist()]
+        texts = [cell_text(value) for value in values.dictionary.take(pa.array(used[used >= 0])).to_pylist()]
         return ([""] if -1 in used[:1] else []) + texts, inverse
 
     def _check_column(self, name: str, values: Any, start: int) -> None:  # noqa: ANN401
@@ -112,47 +112,20 @@ class Columns:
         unpacked = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
         check_growth(self._source.name, len(self._source.content), unpacked)
 
-    def _damage(self) -> "_Damage":
-        return _Damage(self._pa, self._source.name)
-
-
-class _Damage:
-    """Turns what pyarrow says of a damaged file into a refusal."""
-
-    def __init__(self, pa: Any, name: str) -> None:  # noqa: ANN401
-        self._kinds = (pa.ArrowException, OSError, UnicodeDecodeError)
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, self._kinds):
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        """Turn what pyarrow says of a damaged file into a refusal."""
+        try:
+            yield
+        except (self._pa.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = str(error).partition("\n")[0]
-            raise UsageError(f"{self._name} is not a readable Parquet file ({reason}); write it anew") from error
-
-
-def parquet_rows(columns: Columns, layout: TableLayout) -> tuple[Rows, Understanding]:
-    """Return the rows of a long table in a Parquet file."""
-    table, name = columns.table(), columns.table().name
-    round_, user = layout.round or 0, layout.user or 0
-    labels, codes = columns.encoded(round_)
-    check_rows(name, len(codes))
-    names, users = columns.encoded(user)
-    rounds = number_rounds(columns.header[round_], labels, codes, users, lambda row: place_of(name, None, row))
-    sets = None if layout.set is None else number_sets(*columns.encoded(layout.set))
-    return Rows(name, rounds.numbers, sets, users, names), describe_columns(table, layout, rounds.rule)
+            raise UsageError(
+                f"{self._source.name} is not a readable Parquet file ({reason}); write it anew"
+            ) from error
 
 
 def _is_text(pa: Any, kind: Any) -> bool:  # noqa: ANN401
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
-
-
-def _text(value: Any) -> str:  # noqa: ANN401
-    """Return a value as a table's cell."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
 
 
 def write_parquet(log: ParticipationLog, file: BinaryIO) -> None:

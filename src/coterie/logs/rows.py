@@ -8,7 +8,7 @@ from itertools import count, islice
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.rounds import MAX_NUMBER
+from coterie.logs.columns import MAX_NUMBER
 from coterie.values import AvailabilityLog, IntArray, ParticipationLog
 
 _FREE_ROUNDS = 2 * 10**7
@@ -102,7 +102,7 @@ def participation_log(
 
     Rows that say the same count once; how many were left out comes with the log, and a warning.
     """
-    members, names, total = _numbered(rows, users)
+    members, names, total = _number_users(rows, users)
     first, length = span(rows.path, rows.rounds, rounds, rows.place)
     if rows.sets is None:
         groups = rows.rounds - first  # a round is a learned set
@@ -144,9 +144,8 @@ def availability_log(path: str, log: ParticipationLog, *, gaps_allowed: bool) ->
     limit = min(_MAX_CELLS, max(_FREE_CELLS, 1000 * len(log.members)))
     if log.rounds * log.users > limit:
         raise UsageError(
-            f"{path} has {log.rounds} rounds × {log.users} users, more than {limit} in all; give the "
-            "record of "
-            f"fewer rounds, or of a sample of the users"
+            f"{path} has {log.rounds} rounds × {log.users} users, more than {limit} in all; give the record of "
+            "fewer rounds, or of a sample of the users"
         )
     online = np.zeros((log.rounds, log.users), dtype=np.bool_)
     online[np.repeat(log.set_rounds - log.first, np.diff(log.starts)), log.members] = True
@@ -163,11 +162,8 @@ def span(path: str, numbers: IntArray, rounds: int | None, place: Callable[[int]
         if count > limit:
             raise UsageError(
                 f"{place(int(np.argmax(numbers)))}: from round {first} to round {last} there are {count} rounds, "
-                "more than "
-                f"{limit} for the {len(numbers)} rows; number the rounds one after the other, or say with "
-                "--rounds "
-                "how "
-                f"many there were, or with --round-column which column holds them"
+                f"more than {limit} for the {len(numbers)} rows; number the rounds one after the other, or say "
+                "with --rounds how many there were, or with --round-column which column holds them"
             )
         return first, count
     if rounds < count:
@@ -180,7 +176,7 @@ def span(path: str, numbers: IntArray, rounds: int | None, place: Callable[[int]
     return first, rounds
 
 
-def _numbered(rows: Rows, users: int | None) -> tuple[IntArray, tuple[str, ...] | None, int]:
+def _number_users(rows: Rows, users: int | None) -> tuple[IntArray, tuple[str, ...] | None, int]:
     """Return each row's user by number, the users' names (None if they are the numbers), and N."""
     count = len(rows.names)
     if users is not None and not 1 <= users <= _MAX_USERS:
@@ -196,14 +192,14 @@ def _numbered(rows: Rows, users: int | None) -> tuple[IntArray, tuple[str, ...] 
         if all(len(name) <= digits and int(name) < users for name in rows.names):
             numbers = np.fromiter(map(int, rows.names), np.int64, count)
             return numbers[rows.users], None, users
-    order = _ordered(rows.names, integers=integers)
+    order = _order(rows.names, integers=integers)
     numbers = np.empty(count, dtype=np.int64)
     numbers[order] = np.arange(count)
     names = with_unseen(rows.path, [rows.names[index] for index in order.tolist()], users)
     return numbers[rows.users], names, len(names)
 
 
-def _ordered(names: Sequence[str], *, integers: bool) -> IntArray:
+def _order(names: Sequence[str], *, integers: bool) -> IntArray:
     """Return the places of the names in numeric order, if they are integers, else in lexicographic order."""
     if integers and max(map(len, names)) <= len(str(MAX_NUMBER)):
         return np.argsort(np.fromiter(map(int, names), np.int64, len(names)))

@@ -1,15 +1,17 @@
-"""The bytes of a log: read once from a file or from standard input, their digest, and what they unpack to."""
+"""The file of a log: its bytes, read once, and what a reader understood of them."""
 
 import hashlib
 import os
 import sys
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from coterie.errors import UsageError
 from coterie.storage.files import reading
+from coterie.values import ParticipationLog
+from coterie.values.words import counted, listing
 
 MAX_BYTES = 4 * 2**30
 """Of a log, as it is stored and unpacked."""
@@ -53,7 +55,7 @@ def read_source(path: str | os.PathLike[str]) -> Source:
             raise UsageError(f"{name} is {what}")
     sha256 = hashlib.sha256(stored).hexdigest()
     if stored.startswith(_GZIP):
-        return Source(name, _unpacked(name, stored), sha256, "gzip")
+        return Source(name, _unpack(name, stored), sha256, "gzip")
     return Source(name, stored, sha256)
 
 
@@ -63,8 +65,7 @@ def check_growth(name: str, stored: int, unpacked: int) -> None:
     if unpacked > limit:
         raise UsageError(
             f"{name} unpacks to more than {limit} bytes, though it has only {stored}; a log does not pack so "
-            "well: "
-            f"if it is one, unpack it, or give its rounds in parts"
+            "well: if it is one, unpack it, or give its rounds in parts"
         )
 
 
@@ -80,7 +81,7 @@ def _read(name: str, file: BinaryIO) -> bytes:
     return b"".join(pieces)
 
 
-def _unpacked(name: str, stored: bytes) -> bytes:
+def _unpack(name: str, stored: bytes) -> bytes:
     """Unpack gzip, member after member, piece by piece, so that a bomb is refused before it fills the memory."""
     pieces: list[bytes] = []
     size, rest = 0, stored
@@ -99,3 +100,80 @@ def _unpacked(name: str, stored: bytes) -> bytes:
             raise UsageError(f"{name} is damaged: it is packed with gzip, but {error}") from error
         rest = unpacker.unused_data.lstrip(b"\0")
     return b"".join(pieces)
+
+
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", " ": "blanks"}
+
+
+@dataclass(frozen=True)
+class Understanding:
+    """How a log was understood, so that its owner can see whether the guess is right.
+
+    `form` is "long" (a row for each user and round), "wide" (a column for each user), "transposed" (a column for
+    each round) or "sets" (the users of a round in a list). `exact` says that nothing was guessed: the file has one
+    of Coterie's own forms.
+
+    >>> understanding = Understanding("CSV", "long", "its number", "round", "cid", delimiter=";")
+    >>> understanding.sentences()[0]
+    "CSV with semicolons, a row for each user and round: rounds from the column 'round', users from 'cid'."
+    """
+
+    syntax: str
+    form: str
+    round_rule: str
+    round_column: str | None = None
+    user_column: str | None = None
+    set_column: str | None = None
+    delimiter: str | None = None
+    compression: str | None = None
+    ignored_columns: tuple[str, ...] = ()
+    duplicates: int = 0
+    left_out: int = 0
+    """Rows that say that their user did not take part."""
+    warnings: tuple[str, ...] = ()
+    exact: bool = False
+
+    def sentences(self) -> list[str]:
+        """Say what was understood, in plain sentences; the warnings are apart."""
+        sentences = [f"{self._syntax()}, {self._form()}."]
+        if self.round_rule:
+            sentences.append(f"A round: {self.round_rule}.")
+        if self.ignored_columns:
+            sentences.append(f"Not used: {listing(self.ignored_columns, most=8)}.")
+        if self.left_out:
+            sentences.append(f"{counted(self.left_out, 'row')} said that the user did not take part.")
+        return sentences
+
+    def _syntax(self) -> str:
+        name = self.syntax
+        if self.delimiter is not None and self.delimiter != ",":
+            name += f" with {_DELIMITERS.get(self.delimiter, repr(self.delimiter))}"
+        return name if self.compression is None else f"{name}, packed with {self.compression}"
+
+    def _form(self) -> str:
+        match self.form:
+            case "wide":
+                rounds = f"rounds from {self.round_column!r}" if self.round_column else "a round in each row"
+                return f"a column for each user: {rounds}"
+            case "transposed":
+                return f"a column for each round: users from {self.user_column!r}"
+            case "sets":
+                return "the users of a round in a list" + (
+                    f": rounds from {self.round_column!r}, users from {self.user_column!r}"
+                    if self.round_column and self.user_column
+                    else ""
+                )
+        return (
+            f"a row for each user and round: rounds from the column {self.round_column!r}, users from "
+            f"{self.user_column!r}" + (f", learned sets from {self.set_column!r}" if self.set_column else "")
+        )
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A participation log with what was understood of its file, and the digest of the bytes that were read."""
+
+    log: ParticipationLog
+    understanding: Understanding = field(repr=False)
+    name: str
+    sha256: str

@@ -1,35 +1,31 @@
-"""Matrices of who took part: a column for each user and a row for each learned set, or a column for each round.
+"""Tables that are not long: matrices with a column for each user or round, and lists of a round's users."""
 
-A row of zeros is a round without a result, and a column of zeros a user who never took part: such a file shows
-both. Several rows of one round are its learned sets.
-"""
-
+import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.columns import MARKS, YES_NO
-from coterie.logs.rounds import Rounds, number_rounds
-from coterie.logs.rows import check_names, place_of, span, with_unseen
-from coterie.logs.table import Table, TableLayout, describe_columns
-from coterie.logs.understanding import Understanding
+from coterie.logs.columns import MARKS, YES_NO, Rounds, number_rounds
+from coterie.logs.rows import Rows, check_names, check_rows, place_of, span, with_unseen
+from coterie.logs.source import Understanding
+from coterie.logs.table import LogTable, TableLayout, describe_columns
 from coterie.values import IntArray, ParticipationLog
 
 _BITS = {"0", "1"}
 
 
 def read_wide(
-    table: Table, layout: TableLayout, users: int | None, rounds: int | None
+    table: LogTable, layout: TableLayout, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
     """Read a log from a table with a column for each user; `users` and `rounds` say of more than it shows."""
     place = layout.round
     columns = layout.users
     names = [table.header[column] for column in columns]
     whole = len(columns) == len(table.header) - (place is not None)
-    if table.headed:
+    if table.has_header:
         _check_columns(table, names)
     _check_count(table.name, len(names), users)
     texts: dict[str, int] = {}
@@ -49,7 +45,7 @@ def read_wide(
     numbers = numbering.numbers
     first, length = span(table.name, numbers, rounds, lambda row: place_of(table.name, where, row))
     order = [index for index in np.argsort(numbers, kind="stable").tolist() if len(sets[index])]
-    everyone = with_unseen(table.name, names, users) if table.headed else None
+    everyone = with_unseen(table.name, names, users) if table.has_header else None
     log = ParticipationLog(
         users=len(everyone) if everyone is not None else users or len(names),
         rounds=length,
@@ -69,7 +65,7 @@ def read_wide(
 
 
 def read_transposed(
-    table: Table, layout: TableLayout, users: int | None, rounds: int | None
+    table: LogTable, layout: TableLayout, users: int | None, rounds: int | None
 ) -> tuple[ParticipationLog, Understanding]:
     """Read a log from a table with a row for each user and a column for each round."""
     place = layout.user or 0
@@ -105,7 +101,7 @@ def read_transposed(
     )
 
 
-def _rounds(table: Table, place: int | None, texts: list[str], labels: list[int], lines: IntArray) -> Rounds:
+def _rounds(table: LogTable, place: int | None, texts: list[str], labels: list[int], lines: IntArray) -> Rounds:
     if place is None:
         return Rounds(np.arange(len(lines)), "each row, in the order of the file")
     rows = np.array(labels, dtype=np.int64)
@@ -119,7 +115,7 @@ def _rounds(table: Table, place: int | None, texts: list[str], labels: list[int]
     )
 
 
-def _check_columns(table: Table, names: Sequence[str]) -> None:
+def _check_columns(table: LogTable, names: Sequence[str]) -> None:
     check_names(names, lambda _: table.place)
     if len(set(names)) < len(names):
         twice, _ = Counter(names).most_common(1)[0]
@@ -144,3 +140,78 @@ def _members(path: str, line: int, cells: list[str], names: Sequence[str]) -> In
             f"{path}, line {line}: the column {names[bad]!r} has {cells[bad]!r}; write 0 or 1, or true or false"
         )
     return np.flatnonzero(np.array(values, dtype=np.bool_)).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class LearnedSet:
+    """The users of a learned set, the round as the file writes it, and where it stands."""
+
+    line: int
+    round: str
+    users: Sequence[str]
+    number: int | None = None
+    """Which one of its round, if the file says so."""
+
+
+def sets_rows(name: str, column: str, sets: list[LearnedSet], unit: str = "line") -> tuple[Rows, Rounds]:
+    """Return learned sets as the rows that they would be in a long table."""
+    check_rows(name, len(sets))
+    numbers: dict[str, int] = {}
+    rounds: dict[str, int] = {}
+    members: list[IntArray] = []
+    for each in sets:
+        if not each.users:
+            raise UsageError(f"{name}, {unit} {each.line}: a learned set has no users; leave it out")
+        users = [numbers.setdefault(user, len(numbers)) for user in each.users]
+        members.append(np.array(users, dtype=np.int64))
+    labels = np.array([rounds.setdefault(each.round, len(rounds)) for each in sets], dtype=np.int64)
+    lines = np.array([each.line for each in sets])
+    # Each set counts as a user of its own where times are grouped into rounds.
+    numbering = number_rounds(
+        column, list(rounds), labels, np.arange(len(sets)), lambda row: place_of(name, lines, row, unit)
+    )
+    sizes = [len(users) for users in members]
+    return Rows(
+        name,
+        rounds=np.repeat(numbering.numbers, sizes),
+        sets=np.repeat(places(name, sets, numbering.numbers), sizes),
+        users=np.concatenate(members),
+        names=list(numbers),
+        lines=np.repeat(lines, sizes),
+        unit=unit,
+    ), numbering
+
+
+def places(name: str, sets: Sequence[LearnedSet], rounds: IntArray) -> IntArray:
+    """Return the number of each set among those of its round: the one it has, else the next."""
+    seen: dict[tuple[int, int], int] = {}
+    count: dict[int, int] = {}
+    numbers = np.empty(len(sets), dtype=np.int64)
+    for index, (each, round_) in enumerate(zip(sets, rounds.tolist(), strict=True)):
+        numbers[index] = count.get(round_, 0) if each.number is None else each.number
+        before = seen.setdefault((round_, int(numbers[index])), each.line)
+        if before != each.line:
+            raise UsageError(
+                f"{name}, line {each.line}: round {round_} has its set {numbers[index]} in line {before} already; "
+                "give every set of a round a number of its own"
+            )
+        count[round_] = count.get(round_, 0) + 1
+    return numbers
+
+
+def table_sets(table: LogTable, layout: TableLayout) -> list[LearnedSet]:
+    """Return the learned sets of a table with a column of lists, such as `3,"[ann, bob]"` or `3,ann;bob`."""
+    place = layout.user or 0
+    return [
+        LearnedSet(line, str(line) if layout.round is None else row[layout.round], _split_list(row[place]))
+        for lines, rows in table.pieces()
+        for line, row in zip(lines.tolist(), rows, strict=True)
+        if row[place].strip(" []{}()")
+    ]
+
+
+def _split_list(cell: str) -> list[str]:
+    """Return the users of a cell, without the brackets and quotes of a printed list."""
+    inside = cell.strip().strip("[]{}()")
+    parts = re.split(r"\s*[,;|]\s*" if re.search(r"[,;|]", inside) else r"\s+", inside.strip())
+    return [part.strip().strip("'\"") for part in parts if part.strip()]
