@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coterie import ParticipationLog, UsageError
 from coterie.audit import Audit, engine
-from coterie.audit.weak.elimination import random_primes
+from coterie.audit.elimination import random_primes
 from support.audit import rational
 from support.audit.hard_logs import dense, doubling_cycle, learned, random_selection, small_logs
 
@@ -169,7 +169,7 @@ def test_stopping_keeps_what_is_proven():
     for bracket in audit.refine(lambda: 60.0):
         assert bracket.low <= truth.weak.low <= truth.weak.high <= bracket.high
         break
-    halted = Audit.of(log, np.random.default_rng(0), stopped=lambda: True)
+    halted = Audit.of(log, np.random.default_rng(0), should_stop=lambda: True)
     assert not halted.complete
     assert (halted.settle(), halted.isolated) == (False, [])
     assert halted.strong.level == truth.strong.level

@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 
 from coterie import BatchPlan, LogBuilder, ParticipationLog, UsageError
 from coterie.audit import Evidence, Question, breaches, examine
-from coterie.audit.record import record
 from support.audit import rational
 from support.audit.hard_logs import dense, small_logs
 
 
 def verdict_on(evidence, question=None):
-    return examine(evidence, question, rng=np.random.default_rng(0), left=lambda: 60.0)
+    return examine(evidence, question, rng=np.random.default_rng(0), time_left=lambda: 60.0)
 
 
 def plainly(log, plain):
@@ -71,7 +70,7 @@ def test_what_is_certain_of_unknown_rounds():
     verdict = verdict_on(Evidence(log, unknown={2: [2, 3]}))
     assert verdict.before_unknown == 2
     assert verdict_on(Evidence(log, unknown={0: [0]})).before_unknown == 4
-    written = record(verdict)
+    written = verdict.record()
     assert (written["strong"]["level"], written["weak"]["low"], written["weak"]["exact"]) == (1, 1, False)
     assert (written["isolated"], written["maybe_isolated"], written["isolation_known"]) == ([], ["c", "d"], False)
     assert written["unknown_rounds"] == [2]

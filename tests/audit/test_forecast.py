@@ -15,8 +15,8 @@ from support.audit.verdicts import batch_log, split_log
 RNG = np.random.default_rng
 
 
-def coming(log, level=2, trials=10, stopped=lambda: False, **known):
-    return forecast(Evidence(log, **known), level, trials, RNG(0), stopped)
+def coming(log, level=2, trials=10, should_stop=lambda: False, **known):
+    return forecast(Evidence(log, **known), level, trials, RNG(0), should_stop)
 
 
 @settings(deadline=None, max_examples=80)
@@ -94,7 +94,7 @@ def test_groups_that_always_came_together_go_on_so():
 def test_what_cannot_be_simulated_is_said():
     """Too many users, too little time and no sums each have their reason."""
     log = random_selection(20, 5, 15, RNG(0))
-    assert "too short" in coming(log, stopped=lambda: True).reason
+    assert "too short" in coming(log, should_stop=lambda: True).reason
     for known in ({}, {"sealed": True}, {"unknown": {0: [1]}}):
         assert "no sum" in coming(LogBuilder(4).build(), **known).reason
     many = random_selection(2500, 5, 15, RNG(0))
@@ -106,7 +106,9 @@ def test_what_cannot_be_simulated_is_said():
 def test_the_weak_level_does_not_take_the_forecasts_time(seconds):
     """The forecast has a share of its own; if that is nothing, the verdict says that it was left out."""
     looks = iter(np.linspace(seconds, 0, 3000).tolist())
-    verdict = examine(random_selection(60, 8, 30, RNG(0)), Question(), rng=RNG(0), left=lambda: next(looks, 0.0))
+    verdict = examine(
+        random_selection(60, 8, 30, RNG(0)), Question(), rng=RNG(0), time_left=lambda: next(looks, 0.0)
+    )
     parts = {omission.part for omission in verdict.omissions}
     assert (verdict.forecast is None) == ("the forecast" in parts) == (seconds == 0)
     assert any("Left out: the forecast" in sentence for sentence in verdict.words.sentences) == (seconds == 0)

@@ -8,8 +8,7 @@ from io import StringIO
 import pytest
 import rich.console
 
-from coterie.audit.record import record
-from coterie.cli.audit_summary import print_verdict
+from coterie.cli.audit import print_verdict
 from coterie.report.audit.page import audit_page
 from support.audit.verdicts import KINDS, verdicts
 
@@ -45,7 +44,7 @@ def test_every_kind_is_compared():
 def test_console_page_and_json_say_the_same(name, monkeypatch):
     """Headline, tone, sentences, key numbers, forecast and assumptions are one text, shown everywhere."""
     verdict = verdicts()[name]
-    words, written = verdict.words, record(verdict)
+    words, written = verdict.words, verdict.record()
     terminal = squeezed(console_of(verdict, monkeypatch))
     html, page = page_of(verdict)
     assert (written["headline"], written["tone"]) == (words.headline, words.tone)

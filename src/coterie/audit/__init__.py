@@ -1,16 +1,25 @@
-"""What a participation log gives away: privacy levels, isolated users, fairness gap, cardinality."""
+"""What a participation log gives away: privacy levels, isolated users, fairness gap, cardinality.
 
+In: a participation log, and what else is known of its rounds.
+Out: a `Verdict`: levels, isolated users with proofs, a forecast, in numbers and in words.
+"""
+
+from coterie.audit.elimination import IsolatedUsers
 from coterie.audit.engine import Audit, Bracket, IsolatedUser
-from coterie.audit.evidence import Evidence, Provenance
-from coterie.audit.figures import Figure
+from coterie.audit.evidence import Breach, Evidence, Provenance, breaches
 from coterie.audit.forecast import Forecast, Omission, Policy, Span, forecast
-from coterie.audit.measures import Measures, RoundMeasures, RunningMeasures, measure
-from coterie.audit.plan_check import Breach, breaches
-from coterie.audit.strong import StrongLevel, strong_level
+from coterie.audit.measures import (
+    Measures,
+    RoundMeasures,
+    RunningMeasures,
+    StrongLevel,
+    WindowLevel,
+    measure,
+    strong_level,
+    window_level,
+)
+from coterie.audit.proofs import Combination, FullRank
 from coterie.audit.verdict import Classes, Question, Verdict, examine
-from coterie.audit.weak.elimination import IsolatedUsers
-from coterie.audit.weak.proofs import Combination, FullRank
-from coterie.audit.windows import WindowLevel, window_level
 from coterie.audit.wording import Wording
 
 __all__ = [
@@ -20,7 +29,6 @@ __all__ = [
     "Classes",
     "Combination",
     "Evidence",
-    "Figure",
     "Forecast",
     "FullRank",
     "IsolatedUser",

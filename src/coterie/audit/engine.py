@@ -2,19 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coterie.audit.strong import StrongLevel
-from coterie.audit.weak.elimination import Echelon, random_primes
-from coterie.audit.weak.exact import Expression, RowBasis
-from coterie.audit.weak.proofs import Combination, FullRank
-from coterie.audit.weak.search import PrimeMisled, TimeLeft, WeakSearch
+from coterie.audit.elimination import Echelon, Expression, RowBasis, random_primes
+from coterie.audit.measures import StrongLevel
+from coterie.audit.proofs import Combination, FullRank
+from coterie.audit.weak_level import PrimeMisled, TimeLeft, WeakSearch
 from coterie.errors import UsageError
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.log import learned_set
+from coterie.values.words import number
 
 MOST_CLASSES = 4096
 """With more different columns nothing is eliminated: a dense form of that many squared is too much."""
@@ -23,16 +22,23 @@ _AT_ONCE = 20  # users whose combinations are solved for in one go
 
 @dataclass(frozen=True)
 class Bracket:
-    """low ≤ T ≤ high for the weak level T; the combination, if any, covers exactly `high` users."""
+    """low ≤ T ≤ high for the weak level T; the combination, if any, covers exactly `high` users.
+
+    >>> str(Bracket(3, 5)), str(Bracket(4, 4))
+    ('3..5', '4')
+    """
 
     low: int
     high: int
-    witness: Combination | None
+    witness: Combination | None = None
 
     @property
     def exact(self) -> bool:
         """Whether one number is proven."""
         return self.low == self.high
+
+    def __str__(self) -> str:
+        return number(self.low) if self.exact else f"{number(self.low)}..{number(self.high)}"
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Audit:
     True
     >>> [(each.user, each.round) for each in audit.isolated]
     [(0, 3), (1, 3), (2, 3), (3, 3)]
-    >>> for _ in audit.refine(left=lambda: 1.0):
+    >>> for _ in audit.refine(time_left=lambda: 1.0):
     ...     pass
     >>> audit.weak.exact, audit.weak.high
     (True, 1)
@@ -80,7 +86,7 @@ class Audit:
         self._rounds = 0
         self._sets: list[IntArray] = []
         self._set_rounds: list[int] = []
-        self._smallest = -1  # the set with the fewest users
+        self._smallest = 0  # the set with the fewest users
         self._single: dict[int, int] = {}  # user: the first learned set that is this user alone
         self._begin()
 
@@ -89,17 +95,16 @@ class Audit:
         cls,
         log: ParticipationLog,
         rng: np.random.Generator,
-        stopped: Callable[[], bool] = lambda: False,
+        should_stop: Callable[[], bool] = lambda: False,
         primes: Iterator[int] | None = None,
     ) -> "Audit":
         """Take in a log; rounds without a result are passed over, so that their number costs nothing.
 
-        If `stopped` says so the audit ends early: `complete` tells.
+        If `should_stop` says so the audit ends early: `complete` tells.
         """
         audit = cls(log.users, rng, primes, log.first)
-        sets = [log.members[start:stop] for start, stop in pairwise(log.starts.tolist())]
-        for round_, members in zip(log.set_rounds.tolist(), sets, strict=True):
-            if stopped():
+        for round_, members in log.sets():
+            if should_stop():
                 audit._stop_eliminating()
             audit._keep(round_, members)
         audit._rounds = log.rounds
@@ -115,14 +120,11 @@ class Audit:
     def _keep(self, round_: int, members: IntArray) -> None:
         self._sets.append(members)
         self._set_rounds.append(round_)
-        if self._smallest < 0 or len(members) < len(self._sets[self._smallest]):
-            self._smallest = len(self._sets) - 1
-        if (
-            len(members) == 1
-            and self._single.setdefault(int(members[0]), len(self._sets) - 1) < len(self._sets) - 1
-        ):
-            return  # the very set is known: it changes nothing
-        self._eliminate(len(self._sets) - 1)
+        index = len(self._sets) - 1
+        if len(members) < len(self._sets[self._smallest]):
+            self._smallest = index
+        if len(members) > 1 or self._single.setdefault(int(members[0]), index) == index:
+            self._eliminate(index)  # a user alone who is known as such changes nothing
 
     # --- elimination modulo a prime: proposals --------------------------------------------------------------
 
@@ -169,7 +171,7 @@ class Audit:
         """Note who is newly isolated modulo the prime; a full rank proves it at once."""
         if self._form is None:
             return
-        alone = self._form.alone()
+        alone = self._form.unit_columns()
         alone = alone[self.strong.sizes[alone] == 1]
         if len(alone) <= len(self._proposed):
             return
@@ -193,11 +195,11 @@ class Audit:
         """Whether all sets went into the elimination; if not, only users who are a learned set are isolated."""
         return self._form is not None
 
-    def settle(self, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Prove who is isolated and since when; return whether all is proven (it is not if `stopped`)."""
+    def settle(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
+        """Prove who is isolated and since when; return whether all is proven (it is not if `should_stop`)."""
         while True:
             try:
-                return self._settle(stopped)
+                return self._settle(should_stop)
             except PrimeMisled:
                 self._restart()
 
@@ -207,7 +209,7 @@ class Audit:
             if len(members) > 1 or self._single[int(members[0])] == index:
                 self._eliminate(index)
 
-    def _settle(self, stopped: Callable[[], bool]) -> bool:
+    def _settle(self, should_stop: Callable[[], bool]) -> bool:
         if self._form is None:
             return False
         self._prove_ranks()
@@ -216,10 +218,10 @@ class Audit:
                 self._isolated[user] = self._alone(user)
         waiting = [user for user in self._proposed if user not in self._isolated]
         for start in range(0, len(waiting), _AT_ONCE):
-            if stopped():
+            if should_stop():
                 return False
             asked = waiting[start : start + _AT_ONCE]
-            proofs = self._expressed(asked)
+            proofs = self._express(asked)
             if len(proofs) < len(asked):
                 raise PrimeMisled
             for user, proof in proofs.items():
@@ -264,13 +266,13 @@ class Audit:
 
     def combinations(self, users: list[int]) -> dict[int, Combination]:
         """Return for isolated users the combination of learned sets that isolates each of them."""
-        proofs = self._expressed(users)
+        proofs = self._express(users)
         for user in users:
             if user not in proofs:
                 raise UsageError(f"user {user} is not isolated by the learned sets; ask for one that is")
         return proofs
 
-    def _expressed(self, users: list[int]) -> dict[int, Combination]:
+    def _express(self, users: list[int]) -> dict[int, Combination]:
         """Return the isolating combinations of those users who have one."""
         if self._form is None:
             return {}
@@ -294,9 +296,11 @@ class Audit:
     @property
     def isolated(self) -> list[IsolatedUser]:
         """The users proven isolated so far, in the order in which they became so."""
-        alone = {user: self._alone(user) for user in self._single}
-        first = {user: each for user, each in self._isolated.items() if not _known(alone.get(user), each.round)}
-        return sorted((alone | first).values(), key=lambda each: (each.round, each.user))
+        alone = [self._alone(user) for user in self._single]
+        first: dict[int, IsolatedUser] = {}
+        for each in sorted([*alone, *self._isolated.values()], key=lambda each: (each.round, each.user)):
+            first.setdefault(each.user, each)  # of two proofs by the same round, the set alone stands first
+        return list(first.values())
 
     def _alone(self, user: int) -> IsolatedUser:
         """Return a user who is a learned set: the shortest proof that there is."""
@@ -309,11 +313,11 @@ class Audit:
     def weak(self) -> Bracket:
         """What is proven of the weak level so far: never below the strong level, never above a set's size."""
         if not self._sets:
-            return Bracket(self._users, self._users, None)
-        word = None if self._search is None else self._search.word
+            return Bracket(self._users, self._users)
+        lightest = None if self._search is None else self._search.lightest
         least = len(self._sets[self._smallest])
-        if word is not None and word.weight < least:
-            high, witness = word.weight, self._combination(word.expression)
+        if lightest is not None and lightest.weight < least:
+            high, witness = lightest.weight, self._combination(lightest.expression)
         else:
             high, witness = least, Combination((self._smallest,), (1,), 1)
         low = self.strong.level
@@ -323,25 +327,22 @@ class Audit:
 
     def sketch(self) -> Bracket:
         """Narrow the weak level by what is cheap and the same on every machine, and return it; for simulations."""
-        while not self.weak.exact:
-            try:
-                search = self._ready()
-                if search is not None:
-                    search.sketch()
-            except PrimeMisled:
-                self._restart()
-            else:
-                break
+        for _ in self._narrow(lambda search: search.cheap_steps()):
+            pass
         return self.weak
 
-    def refine(self, left: TimeLeft) -> Iterator[Bracket]:
+    def refine(self, time_left: TimeLeft) -> Iterator[Bracket]:
         """Narrow the weak level until it is exact or no time is left; yield it after every piece of work."""
-        while not self.weak.exact and left() > 0:
+        return self._narrow(lambda search: search.steps(time_left), lambda: time_left() <= 0)
+
+    def _narrow(
+        self, work: Callable[[WeakSearch], Iterator[None]], should_stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[Bracket]:
+        """Do the work of a search; begin anew with another prime where one misled."""
+        while not (self.weak.exact or should_stop()):
             try:
                 search = self._ready()
-                if search is None:
-                    return
-                for _ in search.steps(left):
+                for _ in work(search) if search is not None else ():
                     yield self.weak
             except PrimeMisled:
                 self._restart()
@@ -357,8 +358,3 @@ class Audit:
             self._search = WeakSearch(self._rows(self._basis), self._form, self.strong.sizes, self._rng)
             self._searched = len(self._sets)
         return self._search
-
-
-def _known(isolated: IsolatedUser | None, round_: int) -> bool:
-    """Say whether a user is isolated by that round."""
-    return isolated is not None and isolated.round <= round_

@@ -1,6 +1,6 @@
-"""`Evidence`: what is known of the sums that a server learned. Every statement about a level rests on it."""
+"""What an audit judges: learned sets, all that is known about them, and the plan that they should have kept."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.values import BatchPlan, IntArray, ParticipationLog
+from coterie.values.checks import places_of
 
 
 @dataclass(frozen=True)
@@ -108,14 +109,12 @@ class Evidence:
         members = np.concatenate((log.members, *self.unknown.values()))
         starts = np.cumsum(sizes) - sizes
         order = np.argsort(set_rounds, kind="stable")
-        places = np.repeat(starts[order] - (np.cumsum(sizes[order]) - sizes[order]), sizes[order])
-        return ParticipationLog(
-            users=log.users,
+        return replace(
+            log,
             rounds=last - first,
             set_rounds=set_rounds[order],
             starts=np.concatenate(([0], np.cumsum(sizes[order]))),
-            members=members[places + np.arange(len(members))],
-            names=log.names,
+            members=members[places_of(starts[order], sizes[order])],
             first=first,
         )
 
@@ -123,7 +122,7 @@ class Evidence:
         """Return the evidence about some users (sorted), numbered anew; unseen users cost nothing."""
         return replace(
             self,
-            log=_only(self.log, users),
+            log=self.log.only(users),
             unknown={round_: _places(senders, users) for round_, senders in self.unknown.items()},
             plan_numbers=None if self.plan_numbers is None else self.plan_numbers[users],
             overrides=tuple(_places(np.array(self.overrides, dtype=np.int64), users).tolist()),
@@ -142,22 +141,6 @@ def _places(some: IntArray, users: IntArray) -> IntArray:
     return places[there]
 
 
-def _only(log: ParticipationLog, users: IntArray) -> ParticipationLog:
-    """Return the columns of some users of a log that may claim any number of others; empty sets vanish."""
-    there = np.isin(log.members, users)
-    sets = np.repeat(np.arange(len(log.set_rounds)), np.diff(log.starts))[there]
-    left, sizes = np.unique(sets, return_counts=True)
-    return ParticipationLog(
-        users=len(users),
-        rounds=log.rounds,
-        set_rounds=log.set_rounds[left],
-        starts=np.concatenate(([0], np.cumsum(sizes))),
-        members=np.searchsorted(users, log.members[there]),
-        names=None if log.names is None else tuple(log.names[user] for user in users.tolist()),
-        first=log.first,
-    )
-
-
 def _alone_in(log: ParticipationLog, rounds: IntArray) -> ParticipationLog:
     """Return the log in which, in the given rounds, every user of a learned set is a learned set of its own."""
     sizes = np.diff(log.starts)
@@ -166,12 +149,53 @@ def _alone_in(log: ParticipationLog, rounds: IntArray) -> ParticipationLog:
         return log
     parts = np.where(cut, sizes, 1)
     starts = np.concatenate(([0], np.cumsum(np.repeat(np.where(cut, 1, sizes), parts))))
-    return ParticipationLog(
-        users=log.users,
-        rounds=log.rounds,
-        set_rounds=np.repeat(log.set_rounds, parts),
-        starts=starts,
-        members=log.members,
-        names=log.names,
-        first=log.first,
-    )
+    return replace(log, set_rounds=np.repeat(log.set_rounds, parts), starts=starts)
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A learned set that holds part of a batch, or users of no batch (`batch` is None)."""
+
+    round: int
+    batch: int | None
+    present: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+def breaches(evidence: Evidence) -> list[Breach] | None:
+    """Return where a log left its plan; None without a plan.
+
+    `present` are numbers of the log, `missing` numbers of the plan. In a plain round every user is a learned set
+    of its own by the way of aggregation; there the plan is broken only if a batch did not come whole.
+
+    >>> from coterie.values import BatchPlan, ParticipationLog
+    >>> plan = BatchPlan.from_batches(users=5, privacy=2, batches=[[0, 1], [2, 3, 4]])
+    >>> breaches(Evidence(ParticipationLog.from_dense([[1, 1, 0, 0, 0], [1, 1, 1, 0, 1]]), plan=plan))
+    [Breach(round=1, batch=1, present=(2, 4), missing=(3,))]
+    """
+    plan, numbers, batch_of = evidence.plan, evidence.plan_numbers, evidence.batch_of
+    if plan is None or numbers is None or batch_of is None:
+        return None
+    left: list[Breach] = []
+    for round_, members in cohorts(evidence):
+        batches = batch_of[members]
+        for batch, count in zip(*(part.tolist() for part in np.unique(batches, return_counts=True)), strict=True):
+            present = tuple(members[batches == batch].tolist())
+            if batch < 0:
+                left.append(Breach(round_, None, present, ()))
+            elif count < plan.sizes[batch]:
+                missing = np.setdiff1d(plan.batch(batch), numbers[list(present)])
+                left.append(Breach(round_, batch, present, tuple(missing.tolist())))
+    return sorted(left, key=lambda breach: breach.round)
+
+
+def cohorts(evidence: Evidence) -> Iterator[tuple[int, IntArray]]:
+    """Yield the learned sets of the plan's rounds, those of a plain round as one."""
+    log, plain = evidence.log, set(evidence.plain)
+    for round_ in evidence.plain:
+        if round_ >= evidence.plan_since:
+            low, high = np.searchsorted(log.set_rounds, (round_, round_ + 1))
+            yield round_, np.unique(log.members[log.starts[low] : log.starts[high]])
+    for round_, members in log.sets():
+        if round_ >= evidence.plan_since and round_ not in plain:
+            yield round_, members

@@ -5,15 +5,13 @@ from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 
-from coterie.audit.evidence import Evidence
-from coterie.audit.plan_check import cohorts
-from coterie.audit.strong import StrongLevel
-from coterie.audit.weak.elimination import IsolatedUsers
+from coterie.audit.elimination import IsolatedUsers
+from coterie.audit.evidence import Evidence, cohorts
+from coterie.audit.measures import StrongLevel
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.checks import check_count
 from coterie.values.words import counted
@@ -86,7 +84,7 @@ def forecast(
     level: int,
     trials: int,
     rng: np.random.Generator,
-    stopped: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Forecast | Omission:
     """Say what further rounds do, from the log's end on.
 
@@ -114,8 +112,8 @@ def forecast(
             "the forecast", f"{counted(worst.users, 'user')} are more than the {MOST_USERS} that can be simulated"
         )
     draw = _draw_batches(evidence) if policy is Policy.LOSSES else _draw_users(evidence.log)
-    trial = partial(_trial, level=level, draw=draw, rng=rng, stopped=stopped)
-    results = _simulate(worst, trials, trial, stopped)
+    trial = partial(_trial, level=level, draw=draw, rng=rng, should_stop=should_stop)
+    results = _simulate(worst, trials, trial, should_stop)
     if not results:
         return Omission("the forecast", "its share of the time was too short for one continuation of the log")
     return Forecast(policy, level, None, len(results), *map(_span, zip(*results, strict=True)))
@@ -147,8 +145,7 @@ def _came_together(log: ParticipationLog) -> bool:
     """Say whether the second half of the sets splits no class of the first half's, and meets some again."""
     strong = StrongLevel(log.users)
     cut, again = [], []
-    for start, stop in pairwise(log.starts.tolist()):
-        members = log.members[start:stop]
+    for _, members in log.sets():
         again.append(bool((strong.class_of[members] >= 0).any()))
         cut.append(bool((strong.add(members) >= 0).any()))
     later = slice(len(cut) // 2, None)
@@ -202,12 +199,12 @@ def _simulate(
     log: ParticipationLog,
     trials: int,
     trial: Callable[[IsolatedUsers], TrialResult | None],
-    stopped: Callable[[], bool],
+    should_stop: Callable[[], bool],
 ) -> list[TrialResult]:
     """Continue the log so many times, or as often as there is time."""
     now = IsolatedUsers(log.users)
     for _, members in log.sets():
-        if stopped():
+        if should_stop():
             return []
         now.add(members)
     results: list[TrialResult] = []
@@ -255,7 +252,7 @@ def _draw_batches(evidence: Evidence) -> Draw:
 
 
 def _trial(
-    state: IsolatedUsers, level: int, draw: Draw, rng: np.random.Generator, stopped: Callable[[], bool]
+    state: IsolatedUsers, level: int, draw: Draw, rng: np.random.Generator, should_stop: Callable[[], bool]
 ) -> TrialResult | None:
     """Continue a log at random until everyone is isolated; None if there was no time to find out."""
     users = state.everyone
@@ -268,7 +265,7 @@ def _trial(
             first = rounds
         if state.rank == users:
             return falls, first, rounds
-        if stopped():
+        if should_stop():
             return None
         for members in draw(rng):
             state.add(members)

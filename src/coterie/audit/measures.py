@@ -1,16 +1,163 @@
-"""The paper's measures round by round: strong privacy level T, fairness gap F, cardinality C."""
+"""The measures of a log: strong privacy level T, also within windows, fairness gap F, cardinality C."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from coterie.audit.strong import StrongLevel
+from coterie.errors import UsageError
 from coterie.values import FloatArray, IntArray, ParticipationLog
+from coterie.values.checks import check_count
 from coterie.values.log import learned_set
+
+
+class StrongLevel:
+    """The strong privacy level after each learned set, kept up to date in O(n log n) for a set of n users.
+
+    The level is the largest T for which every non-zero combination Pᵀz of the learned sums falls into groups
+    of at least T users with one coefficient each. Users with the same column of P have the same coefficient
+    in every combination; for a generic z users with different columns have different ones, and a special z
+    only joins groups or cancels them. So
+
+        T = size of the smallest class of users with identical, non-zero columns of P,
+
+    and N while nothing was learned, since there is no sum over fewer. A new set cuts every class it meets
+    into the part inside and the part outside, so T never rises.
+
+    >>> strong = StrongLevel(users=6)
+    >>> strong.level
+    6
+    >>> strong.add([0, 1, 2, 3])  # a new class, of users never seen
+    array([-1])
+    >>> strong.level
+    4
+    >>> strong.add([3, 4])  # two new ones: of user 4, and of user 3, cut from class 0
+    array([-1,  0])
+    >>> strong.level, strong.class_of.tolist(), strong.class_sizes().tolist()
+    (1, [0, 0, 0, 2, 1, -1], [3, 3, 3, 1, 1, 0])
+    """
+
+    def __init__(self, users: int) -> None:
+        if users < 0:
+            raise UsageError(f"there cannot be {users} users")
+        self._users = users
+        self._level = users
+        self._classes = 0
+        self._class_of = np.full(users, -1, dtype=np.int32)
+        # Classes are disjoint and not empty, so N slots are enough. The slot after them is where class -1,
+        # the users never seen, looks up its size: 0.
+        self._sizes = np.zeros(users + 1, dtype=np.int32)
+
+    @property
+    def level(self) -> int:
+        """The strong privacy level T of all sets added so far."""
+        return self._level
+
+    @property
+    def classes(self) -> int:
+        """The number of classes; users never seen belong to none."""
+        return self._classes
+
+    @property
+    def class_of(self) -> IntArray:
+        """Each user's class, -1 for a user in no set so far: a read-only view that follows later sets."""
+        view = self._class_of.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def sizes(self) -> IntArray:
+        """The size of each class: a read-only view that follows later sets."""
+        view = self._sizes[: self._classes]
+        view.flags.writeable = False
+        return view
+
+    def class_sizes(self) -> IntArray:
+        """Return the size of each user's class, 0 for a user in no set so far: no sum tells of that user."""
+        return self._sizes[self._class_of]
+
+    def add(self, members: ArrayLike) -> IntArray:
+        """Take in one more learned set; return what each new class was cut from, -1 for users never seen."""
+        users = learned_set(members, self._users)
+        # int64: as an index it needs no conversion, and the sort below is vectorised for it.
+        classes, where, inside = np.unique(
+            self._class_of[users].astype(np.int64), return_inverse=True, return_counts=True
+        )
+        before = self._sizes[classes]
+        cut = inside != before  # part of a class, or users never seen before
+        if not cut.any():
+            return classes[:0]
+        parts = inside[cut]
+        fresh = np.arange(self._classes, self._classes + len(parts))
+        self._classes += len(parts)
+        self._sizes[fresh] = parts
+        renamed = classes.copy()
+        renamed[cut] = fresh
+        self._class_of[users] = renamed[where]
+        split = cut & (classes >= 0)
+        left = before[split] - inside[split]
+        self._sizes[classes[split]] = left
+        self._level = min(self._level, int(parts.min()), int(left.min(initial=self._level)))
+        parents: IntArray = classes[cut]
+        return parents
+
+
+def strong_level(log: ParticipationLog) -> int:
+    """Return the strong privacy level T of a log (eq. def_privacy); N if it holds no learned set.
+
+    >>> strong_level(ParticipationLog.from_dense([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]]))
+    2
+    >>> strong_level(ParticipationLog.from_dense([[1, 1, 1, 0], [0, 1, 1, 0]]))
+    1
+    """
+    participants = log.participants
+    strong = StrongLevel(len(participants))
+    for _, members in log.only(participants).sets():
+        strong.add(members)
+    return strong.level if len(participants) else log.users
+
+
+@dataclass(frozen=True)
+class WindowLevel:
+    """The lowest strong level within `width` rounds in a row, and the first window (from `first` on) that has it.
+
+    `complete` is False if the work was stopped before every window had been looked at.
+    """
+
+    width: int
+    level: int
+    first: int
+    complete: bool
+
+
+def window_level(
+    log: ParticipationLog, width: int, should_stop: Callable[[], bool] = lambda: False
+) -> WindowLevel:
+    """Return the worst window of `width` rounds.
+
+    The level never rises with a set, so only windows that end in a round with a result are looked at: every
+    other one holds no more sets than one of these.
+
+    >>> log = ParticipationLog.from_dense([[1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 1, 1], [0, 0, 0, 0]])
+    >>> window_level(log, 1)
+    WindowLevel(width=1, level=2, first=2, complete=True)
+    >>> window_level(log, 2)
+    WindowLevel(width=2, level=1, first=1, complete=True)
+    """
+    check_count(width, "the window")
+    latest = log.first + max(log.rounds - width, 0)
+    worst = WindowLevel(width, log.users, log.first, complete=True)
+    starts = np.minimum(np.maximum(np.unique(log.set_rounds) - width + 1, log.first), latest)
+    for first in np.unique(starts).tolist():
+        if should_stop():
+            return replace(worst, complete=False)
+        level = strong_level(log.window(first, first + width))
+        if level < worst.level:
+            worst = WindowLevel(width, level, first, complete=True)
+    return worst
 
 
 class RoundMeasures(NamedTuple):
@@ -61,13 +208,7 @@ class Measures:
 
     def __getitem__(self, index: int) -> RoundMeasures:
         """Return the measures after the round at `index`, counted from the log's first round."""
-        return RoundMeasures(
-            strong=int(self.strong[index]),
-            fairness_gap=float(self.fairness_gap[index]),
-            fairness_gap_completed=float(self.fairness_gap_completed[index]),
-            cardinality=float(self.cardinality[index]),
-            skipped=int(self.skipped[index]),
-        )
+        return RoundMeasures(*(getattr(self, name)[index].item() for name in RoundMeasures._fields))
 
     @property
     def final(self) -> RoundMeasures:
@@ -128,6 +269,11 @@ class RunningMeasures:
         self._total += len(users)
         self._high += int(self._users_with[self._high + 1] > 0)
         self._low += int(self._users_with[self._low] == 0)
+
+    @property
+    def strong(self) -> StrongLevel:
+        """The strong level of the sums so far, and the classes of users that they tell apart: for reading only."""
+        return self._strong
 
     @property
     def rounds(self) -> int:

@@ -5,20 +5,25 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from html import escape
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from coterie.audit.engine import MOST_CLASSES, Audit, Bracket, IsolatedUser
-from coterie.audit.evidence import Evidence, Provenance
+from coterie.audit.evidence import Breach, Evidence, Provenance, breaches
+from coterie.audit.figures import verdict_record
 from coterie.audit.forecast import Forecast, Omission, forecast
-from coterie.audit.measures import RoundMeasures, final_measures, participation_counts
-from coterie.audit.plan_check import Breach, breaches
-from coterie.audit.strong import StrongLevel, strong_level
-from coterie.audit.weak.proofs import Combination
-from coterie.audit.weak.search import TimeLeft
-from coterie.audit.windows import WindowLevel, window_level
+from coterie.audit.measures import (
+    RoundMeasures,
+    StrongLevel,
+    WindowLevel,
+    final_measures,
+    participation_counts,
+    strong_level,
+    window_level,
+)
+from coterie.audit.proofs import Combination
+from coterie.audit.weak_level import TimeLeft
 from coterie.audit.wording import Wording, words_of
 from coterie.errors import UsageError
 from coterie.values import IntArray, ParticipationLog
@@ -70,12 +75,12 @@ class Verdict:
     counts as alone. With colluders, `strong_left` and `weak_left` are what is left of the levels for the worst
     placement of so many: a group of T users of whom c tell hides T - c, and at least the one it exposes.
 
-    `evidence` is all that was given, `judged` what it says of users other than the named colluders. All users
-    here are numbers in `log`, the log of what is judged, except those of `breaches`: in `evidence.log`.
+    `evidence` is all that was given, `subject` what it says of users other than the named colluders. All users
+    here are numbers in `log`, the log of the subject, except those of `breaches`: in `evidence.log`.
     """
 
     evidence: Evidence
-    judged: Evidence
+    subject: Evidence
     users: int
     question: Question
     measures: RoundMeasures
@@ -86,8 +91,6 @@ class Verdict:
     isolated: tuple[IsolatedUser, ...]
     isolation_known: bool
     """Whether everyone isolated is listed: not if it was stopped, the log is too large, or rounds are unknown."""
-    eliminated: bool
-    """Whether the search for the weak level could begin; if not, it is bounded by what the strong level says."""
     window: WindowLevel | None
     breaches: tuple[Breach, ...] | None
     before_unknown: int | None
@@ -99,7 +102,7 @@ class Verdict:
     @property
     def log(self) -> ParticipationLog:
         """The sums that the server learned, for certain."""
-        return self.judged.log
+        return self.subject.log
 
     @property
     def source(self) -> Provenance | None:
@@ -109,12 +112,12 @@ class Verdict:
     @property
     def certain(self) -> bool:
         """Whether it is known what the server learned in every round; if not, users count as alone."""
-        return self.judged.certain
+        return self.subject.certain
 
     @property
-    def learned(self) -> bool:
+    def has_sums(self) -> bool:
         """Whether any sum is on record, or may have been learned."""
-        return len(self.judged.worst_case.set_rounds) > 0
+        return len(self.subject.worst_case.set_rounds) > 0
 
     @property
     def strong(self) -> int:
@@ -124,20 +127,20 @@ class Verdict:
     @property
     def strong_left(self) -> int:
         """The strong level with the colluders of the question."""
-        return self._left(self.strong)
+        return self._after_collusion(self.strong)
 
     @property
-    def weak_left(self) -> tuple[int, int]:
+    def weak_left(self) -> Bracket:
         """The bracket of the weak level with the colluders of the question."""
-        return self._left(self.weak.low), self._left(self.weak.high)
+        return Bracket(self._after_collusion(self.weak.low), self._after_collusion(self.weak.high))
 
-    def _left(self, level: int) -> int:
+    def _after_collusion(self, level: int) -> int:
         return max(level - self.question.colluders, min(level, 1))
 
     @cached_property
     def maybe_isolated(self) -> IntArray:
         """The users not proven isolated of whom it is not known what the server learned."""
-        return np.setdiff1d(self.judged.unknown_users, [each.user for each in self.isolated])
+        return np.setdiff1d(self.subject.unknown_users, [each.user for each in self.isolated])
 
     @property
     def met(self) -> bool | None:
@@ -150,6 +153,10 @@ class Verdict:
         """The verdict in words: headline, tone, sentences. Console, page and JSON show these and no others."""
         return words_of(self)
 
+    def record(self) -> dict[str, Any]:
+        """Return everything that the verdict says as plain data, for JSON."""
+        return verdict_record(self)
+
     @cached_property
     def columns(self) -> dict[str, Any]:
         """Every user who took part as columns of equal length, for a data frame.
@@ -160,23 +167,21 @@ class Verdict:
         """
         participants, log = self.classes.participants, self.log
         since = np.full(len(participants), -1, dtype=np.int64)
-        since[np.searchsorted(participants, [each.user for each in self.isolated])] = [
-            e.round for e in self.isolated
-        ]
+        for each in self.isolated:
+            since[np.searchsorted(participants, each.user)] = each.round
         return {
             "user": participants
             if log.names is None
             else np.array([log.names[user] for user in participants.tolist()]),
-            "rounds": participation_counts(self.judged.only(participants).log),
+            "rounds": participation_counts(self.subject.only(participants).log),
             "group": self.classes.sizes,
             "isolated_since": since,
-            "unknown": np.isin(participants, self.judged.unknown_users),
+            "unknown": np.isin(participants, self.subject.unknown_users),
         }
 
     def __repr__(self) -> str:
-        weak = str(self.weak.low) if self.weak.exact else f"{self.weak.low}..{self.weak.high}"
         return (
-            f"Verdict({self.words.headline!r}, strong={self.strong}, weak={weak}, "
+            f"Verdict({self.words.headline!r}, strong={self.strong}, weak={self.weak}, "
             f"isolated={len(self.isolated)}, met={self.met})"
         )
 
@@ -196,18 +201,18 @@ def examine(
     question: Question | None = None,
     *,
     rng: np.random.Generator,
-    left: TimeLeft,
-    stopped: Callable[[], bool] = lambda: False,
+    time_left: TimeLeft,
+    should_stop: Callable[[], bool] = lambda: False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Audit a log.
 
-    Isolation and proofs run to their end unless `stopped` says so. The forecast has a share of the time that is
-    `left`, the weak level the rest. `tell` is told what is being done. The verdict is right whenever it was
+    Isolation and proofs run to their end unless `should_stop` says so. The forecast has a share of the time
+    left, the weak level the rest. `tell` is told what is being done. The verdict is right whenever it was
     stopped: it then proves less, and `omissions` say what is missing.
 
     >>> log = ParticipationLog.from_dense([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0]])
-    >>> verdict = examine(log, rng=np.random.default_rng(0), left=lambda: 1.0)
+    >>> verdict = examine(log, rng=np.random.default_rng(0), time_left=lambda: 1.0)
     >>> verdict.strong, verdict.weak.exact, verdict.weak.high, [each.user for each in verdict.isolated]
     (1, True, 1, [0, 1, 2])
     >>> verdict.isolated[0].proof
@@ -218,46 +223,47 @@ def examine(
     question = Question() if question is None else question
     evidence = log if isinstance(log, Evidence) else Evidence(log)
     users = _check(evidence, question)
-    judged = evidence.without(np.array(question.named_colluders)) if question.named_colluders else evidence
-    worst = judged.worst_case
-    participants = np.unique(worst.members).astype(np.int64)
-    near = judged.only(participants)
+    subject = evidence.without(np.array(question.named_colluders)) if question.named_colluders else evidence
+    worst = subject.worst_case
+    participants = worst.participants.astype(np.int64)
+    near = subject.only(participants)
     tell("the strong level")
     classes = _classes(near.worst_case, participants, users)
     tell("who is isolated")
-    audit = Audit.of(near.log, rng, stopped)
-    settled = audit.settle(stopped)
+    audit = Audit.of(near.log, rng, should_stop)
+    settled = audit.settle(should_stop)
     tell("the combinations that isolate")
-    isolated = _with_combinations(audit, question.combinations, stopped)
-    known = (settled and judged.certain) or classes.level > 1 or len(isolated) == len(participants)
+    isolated = _with_combinations(audit, question.combinations, should_stop)
+    known = (settled and subject.certain) or classes.level > 1 or len(isolated) == len(participants)
     tell("the forecast")
     level = 2 if question.required is None else question.required
-    end = (1 - _FORECAST_SHARE) * left()
-    coming = forecast(_with_batches(judged, participants), level, _TRIALS, rng, lambda: stopped() or left() <= end)
+    end = (1 - _FORECAST_SHARE) * time_left()
+    coming = forecast(
+        _with_batches(subject, participants), level, _TRIALS, rng, lambda: should_stop() or time_left() <= end
+    )
     window = None
     if question.window is not None:
         tell("the windows")
-        window = window_level(near.worst_case if len(participants) else worst, question.window, stopped)
+        window = window_level(near.worst_case if len(participants) else worst, question.window, should_stop)
     tell("the weak level")
-    for bracket in audit.refine(lambda: -1.0 if stopped() else left()):
+    for bracket in audit.refine(lambda: -1.0 if should_stop() else time_left()):
         tell(f"the weak level: {bracket.low} to {bracket.high}")
-    weak = audit.weak if len(near.log.set_rounds) else Bracket(users, users, None)
+    weak = audit.weak if len(near.log.set_rounds) else Bracket(users, users)
     plan_breaches = breaches(evidence)
     return Verdict(
         evidence=evidence,
-        judged=judged,
+        subject=subject,
         users=users,
         question=question,
         measures=final_measures(near.log, users, classes.level),
         classes=classes,
-        weak=Bracket(min(weak.low, classes.level) if not judged.certain else weak.low, weak.high, weak.witness),
-        witness={} if weak.witness is None else weak.witness.result(judged.log),
+        weak=Bracket(min(weak.low, classes.level) if not subject.certain else weak.low, weak.high, weak.witness),
+        witness={} if weak.witness is None else weak.witness.result(subject.log),
         isolated=tuple(IsolatedUser(int(participants[each.user]), each.round, each.proof) for each in isolated),
         isolation_known=known,
-        eliminated=audit.complete,
         window=window,
         breaches=None if plan_breaches is None else tuple(plan_breaches),
-        before_unknown=_before_unknown(judged, users),
+        before_unknown=_before_unknown(subject, users),
         forecast=coming if isinstance(coming, Forecast) else None,
         omissions=tuple(_omissions(audit, weak, window, coming, settled=settled or known)),
     )
@@ -283,23 +289,24 @@ def _check(evidence: Evidence, question: Question) -> int:
     return users
 
 
-def _with_batches(judged: Evidence, participants: IntArray) -> Evidence:
+def _with_batches(subject: Evidence, participants: IntArray) -> Evidence:
     """Return the evidence about the users who took part, or may yet in a batch of the plan."""
-    return judged.only(
-        participants if judged.batch_of is None else np.union1d(participants, np.flatnonzero(judged.batch_of >= 0))
+    return subject.only(
+        participants
+        if subject.batch_of is None
+        else np.union1d(participants, np.flatnonzero(subject.batch_of >= 0))
     )
 
 
 def _classes(log: ParticipationLog, participants: IntArray, users: int) -> Classes:
     strong = StrongLevel(log.users)
     level, falls, single = users, [], set()
-    for round_, (start, stop) in zip(log.set_rounds.tolist(), pairwise(log.starts.tolist()), strict=True):
-        if stop - start == 1:
-            user = int(log.members[start])
-            if user in single:
+    for round_, members in log.sets():
+        if len(members) == 1:
+            if (user := int(members[0])) in single:
                 continue  # a set that is known splits nothing
             single.add(user)
-        strong.add(log.members[start:stop])
+        strong.add(members)
         if strong.level < level:
             level = strong.level
             falls.append((round_, level))
@@ -315,25 +322,25 @@ def _classes(log: ParticipationLog, participants: IntArray, users: int) -> Class
     )
 
 
-def _with_combinations(audit: Audit, most: int | None, stopped: Callable[[], bool]) -> list[IsolatedUser]:
+def _with_combinations(audit: Audit, most: int | None, should_stop: Callable[[], bool]) -> list[IsolatedUser]:
     """Return the isolated users; the first ones with a combination as their proof."""
     isolated = audit.isolated
     first = isolated if most is None else isolated[:most]
     missing = [each.user for each in first if not isinstance(each.proof, Combination)]
     proofs: dict[int, Combination] = {}
     for start in range(0, len(missing), MOST_LISTED):
-        if stopped():
+        if should_stop():
             break
         proofs |= audit.combinations(missing[start : start + MOST_LISTED])
     return [IsolatedUser(each.user, each.round, proofs.get(each.user, each.proof)) for each in isolated]
 
 
-def _before_unknown(judged: Evidence, users: int) -> int | None:
+def _before_unknown(subject: Evidence, users: int) -> int | None:
     """Return the strong level before the first round of which it is not known what was learned."""
-    rounds: Sequence[int] = [round_ for round_, senders in judged.unknown.items() if len(senders)]
+    rounds: Sequence[int] = [round_ for round_, senders in subject.unknown.items() if len(senders)]
     if not rounds:
         return None
-    known = judged.log.window(judged.log.first, min(rounds))
+    known = subject.log.window(subject.log.first, min(rounds))
     return strong_level(known) if len(known.set_rounds) else users
 
 
@@ -341,7 +348,7 @@ def _omissions(
     audit: Audit, weak: Bracket, window: WindowLevel | None, coming: Forecast | Omission, *, settled: bool
 ) -> list[Omission]:
     """Say what was left out, and why."""
-    left = []
+    omissions = []
     if not settled:
         many = audit.strong.classes > MOST_CLASSES
         reason = (
@@ -349,12 +356,12 @@ def _omissions(
             if many
             else "the work was stopped before its end"
         )
-        left.append(Omission("who is isolated", reason))
+        omissions.append(Omission("who is isolated", reason))
     if not weak.exact:
         reason = "the time given was too short to close the gap" if audit.complete else "nothing was eliminated"
-        left.append(Omission("the weak level as one number", reason))
+        omissions.append(Omission("the weak level as one number", reason))
     if window is not None and not window.complete:
-        left.append(Omission("some windows", "the work was stopped before its end"))
+        omissions.append(Omission("some windows", "the work was stopped before its end"))
     if isinstance(coming, Omission):
-        left.append(coming)
-    return left
+        omissions.append(coming)
+    return omissions

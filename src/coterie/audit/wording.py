@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coterie.audit.explanation import explanations
-from coterie.audit.figures import Figure, further_figures, lead_figures
+from coterie.audit.figures import explanations, further_figures, lead_figures
 from coterie.audit.forecast import Policy, Span
 from coterie.values import ParticipationLog
-from coterie.values.words import Tone, counted, display_name, number, spans
+from coterie.values.words import KeyNumber, Tone, counted, display_name, number, spans
 
 if TYPE_CHECKING:
     from coterie.audit.verdict import Verdict
@@ -29,8 +28,8 @@ class Wording:
     headline: str
     tone: Tone
     sentences: tuple[str, ...]
-    figures: tuple[Figure, ...]
-    further_figures: tuple[Figure, ...]
+    figures: tuple[KeyNumber, ...]
+    further_figures: tuple[KeyNumber, ...]
     explanations: tuple[tuple[str, str], ...]
     forecast: tuple[str, ...]
     assumptions: tuple[str, ...]
@@ -70,31 +69,32 @@ def plan_user_name(verdict: "Verdict", user: int) -> str:
 
 def _headline(verdict: "Verdict") -> str:
     """Say in one sentence what matters most: whether the demand is met, and what was given away."""
-    core, required = _core(verdict), verdict.question.required
+    finding, required = _main_finding(verdict), verdict.question.required
     if required is None:
-        return f"{core[0].upper()}{core[1:]}."
+        return f"{finding[0].upper()}{finding[1:]}."
     outcome = "is met" if verdict.met else "is not met"
-    return f"The required level of {number(required)} {outcome}: {core}."
+    return f"The required level of {number(required)} {outcome}: {finding}."
 
 
-def _core(verdict: "Verdict") -> str:
+def _main_finding(verdict: "Verdict") -> str:
     """Say what was given away, the gravest first: what is proven, then what is not known, then what is safe."""
     isolated = len(verdict.isolated)
-    if verdict.judged.plain:
-        return f"the server saw every update by itself in {_of_rounds(len(verdict.judged.plain), verdict)}"
+    if verdict.subject.plain:
+        return f"the server saw every update by itself in {_of_rounds(len(verdict.subject.plain), verdict)}"
     if isolated and isolated == len(verdict.classes.participants):
         return "the server can compute the update of every user who took part"
     if isolated:
-        return f"the server can compute the update{'s' if isolated > 1 else ''} of {_exposed(verdict)} alone"
+        updates, alone = ("updates", ", each alone") if isolated > 1 else ("update", " alone")
+        return f"the server can compute the {updates} of {_isolated_of_all(verdict)}{alone}"
     if not verdict.certain:
-        rounds = _of_rounds(len(verdict.judged.unknown), verdict)
+        rounds = _of_rounds(len(verdict.subject.unknown), verdict)
         return f"nobody can say how private this is, because what the server learned in {rounds} is not known"
-    return _core_of_nobody(verdict)
+    return _finding_without_isolated(verdict)
 
 
-def _core_of_nobody(verdict: "Verdict") -> str:
+def _finding_without_isolated(verdict: "Verdict") -> str:
     """Say what was given away where nobody is isolated and every round is known."""
-    if not verdict.learned:
+    if not verdict.has_sums:
         return "no sum is on record, so the log gives nothing away"
     if verdict.strong > 1:
         colluders = verdict.question.colluders
@@ -105,11 +105,13 @@ def _core_of_nobody(verdict: "Verdict") -> str:
     return "the server can compute no update alone, but it can tell some user apart from all others"
 
 
-def _exposed(verdict: "Verdict") -> str:
+def _isolated_of_all(verdict: "Verdict") -> str:
+    """Say how many of all users are isolated."""
     isolated, users = len(verdict.isolated), verdict.users
+    if isolated == users:
+        return "the only user" if users == 1 else f"all {number(users)} users"
     least = "" if verdict.isolation_known else "at least "
-    each = ", each" if isolated > 1 else ""
-    return f"{least}{number(isolated)} of {counted(users, 'user')}{each}"
+    return f"{least}{number(isolated)} of {number(users)} users"
 
 
 def _of_rounds(count: int, verdict: "Verdict") -> str:
@@ -121,16 +123,16 @@ def _of_rounds(count: int, verdict: "Verdict") -> str:
 
 
 def _tone(verdict: "Verdict") -> Tone:
-    if verdict.learned and (verdict.strong_left == 1 or verdict.met is False):
+    if verdict.has_sums and (verdict.strong_left == 1 or verdict.met is False):
         return "warning"
-    return "good" if verdict.met and verdict.learned else "plain"
+    return "good" if verdict.met and verdict.has_sums else "plain"
 
 
 # --- the sentences ------------------------------------------------------------------------------------------
 
 
 def _sentences(verdict: "Verdict") -> Iterator[str]:
-    if verdict.learned or verdict.met is False:
+    if verdict.has_sums or verdict.met is False:
         yield from _demand(verdict)
     yield from _plain(verdict)
     yield from _given_away(verdict)
@@ -141,7 +143,7 @@ def _sentences(verdict: "Verdict") -> Iterator[str]:
     yield from (
         f"Left out: {omission.part} ({omission.reason})."
         for omission in verdict.omissions
-        if verdict.learned or omission.part != "the forecast"
+        if verdict.has_sums or omission.part != "the forecast"
     )
 
 
@@ -158,7 +160,7 @@ def _demand(verdict: "Verdict") -> Iterator[str]:
 
 
 def _plain(verdict: "Verdict") -> Iterator[str]:
-    plain = len(verdict.judged.plain)
+    plain = len(verdict.subject.plain)
     if plain:
         users = counted(len(verdict.isolated), "user")
         yield (
@@ -176,13 +178,13 @@ def _given_away(verdict: "Verdict") -> Iterator[str]:
     sums = f"the sums of {counted(log.rounds, 'round')}" if verdict.certain else "the sums on record"
     isolated = len(verdict.isolated)
     if isolated:
-        if not verdict.judged.plain:
+        if not verdict.subject.plain:
             first, last = verdict.isolated[0].round, verdict.isolated[-1].round
             since = f"since round {last}" if first == last else f"the first since round {first}"
             alone = ", each alone" if isolated > 1 else " alone"
             yield (
-                f"From {sums} the server can, in the worst case, compute the update of {_count(verdict)}{alone}: "
-                f"{since}."
+                f"From {sums} the server can, in the worst case, compute the update of "
+                f"{_isolated_of_all(verdict)}{alone}: {since}."
             )
     elif verdict.strong > 1:
         yield (
@@ -193,27 +195,19 @@ def _given_away(verdict: "Verdict") -> Iterator[str]:
         low = verdict.weak.low
         every = f", for every combination covers {number(low)} users or more" if low > 1 else ""
         yield f"From {sums} the server can compute nobody's update alone{every}."
-        yield "But it can give some user a weight that no other user has."
+        yield "But some user hides in no group: some combination gives it a weight that no other user has."
     elif verdict.certain:
         yield f"From {sums} the server may be able to compute single updates: that was not decided."
 
 
-def _count(verdict: "Verdict") -> str:
-    isolated, users = len(verdict.isolated), verdict.users
-    if isolated == users:
-        return "the only user" if users == 1 else f"all {number(users)} users"
-    least = "" if verdict.isolation_known else "at least "
-    return f"{least}{number(isolated)} of {number(users)} users"
-
-
 def _unknown(verdict: "Verdict") -> Iterator[str]:
-    judged = verdict.judged
+    subject = verdict.subject
     if verdict.certain:
         return
-    rounds = [round_ for round_, users in judged.unknown.items() if len(users)]
+    rounds = [round_ for round_, users in subject.unknown.items() if len(users)]
     which = f"{'round' if len(rounds) == 1 else 'rounds'} {spans(rounds)}"
     senders = counted(
-        len(judged.unknown_users), "user who sent something there counts", "users who sent something there count"
+        len(subject.unknown_users), "user who sent something there counts", "users who sent something there count"
     )
     yield f"What the server learned in {which} is on no record: the {senders} as alone."
     yield f"Before round {rounds[0]} the strong level was {number(verdict.before_unknown or 0)}, for certain."
@@ -224,24 +218,24 @@ def _colluding(verdict: "Verdict") -> Iterator[str]:
     if named:
         telling = counted(named, "named colluder")
         yield f"What {telling} told the server is counted in; all numbers are about the others."
-    if count and verdict.learned:
+    if count and verdict.has_sums:
         telling = f"{counted(count, 'user tells', 'users tell')} the server what they sent"
         yield f"If {telling}, a group can be down to {counted(verdict.strong_left, 'user')}."
 
 
 def _against_plan(verdict: "Verdict") -> Iterator[str]:
     breaches = verdict.breaches
-    if breaches is not None and verdict.learned:
+    if breaches is not None and verdict.has_sums:
         rounds = len({breach.round for breach in breaches})
         split = len({breach.batch for breach in breaches if breach.batch is not None})
         if not breaches:
-            plain = "; in plain rounds that hides nothing" if verdict.judged.plain else ""
+            plain = "; in plain rounds that hides nothing" if verdict.subject.plain else ""
             yield f"Batches took part whole or not at all, as the plan says{plain}."
         elif split:
             yield f"{counted(rounds, 'round')} left the plan and split {counted(split, 'batch', 'batches')}."
         else:
             yield f"{counted(rounds, 'round')} left the plan: users of no batch took part."
-    moved = len(verdict.judged.overrides)
+    moved = len(verdict.subject.overrides)
     if moved:
         owners = f"The {'owner' if moved == 1 else 'owners'} of {counted(moved, 'device')}"
         it = "it" if moved == 1 else "them"
@@ -294,7 +288,7 @@ def after(span: Span) -> str:
     """Say after how many further rounds something happens.
 
     >>> after(Span(2, 3, None)), after(Span(0, 0, 0))
-    ('after 3 further rounds (nine times in ten 2 to more than were simulated)', 'already')
+    ('after 3 further rounds (90 % of simulations: 2 to more than were simulated)', 'already')
     """
     if span.median is None:
         return "not within the rounds simulated"
@@ -304,7 +298,7 @@ def after(span: Span) -> str:
     if span.low == span.high:
         return rounds
     high = "more than were simulated" if span.high is None else number(span.high)
-    return f"{rounds} (nine times in ten {number(span.low or 0)} to {high})"
+    return f"{rounds} (90 % of simulations: {number(span.low or 0)} to {high})"
 
 
 _LASTING = {
@@ -338,7 +332,7 @@ _SIMULATED = {
 
 def _assumptions(verdict: "Verdict") -> Iterator[str]:
     """Say what the verdict rests on, and what it does not say."""
-    judged, log, users = verdict.judged, verdict.log, verdict.users
+    subject, log, users = verdict.subject, verdict.log, verdict.users
     never = users - len(verdict.classes.participants)
     extent = "and no other" if verdict.certain else "where that is known"
     yield f"The log names every set of users whose sum the server learned, {extent}."
@@ -352,11 +346,11 @@ def _assumptions(verdict: "Verdict") -> Iterator[str]:
     if verdict.question.colluders:
         colluders = counted(verdict.question.colluders, "colluder stands", "colluders stand")
         yield f"The {colluders} where it helps the server most, and tell it their updates."
-    if judged.assumed:
-        cut = counted(len(judged.assumed), "sealed round was", "sealed rounds were")
+    if subject.assumed:
+        cut = counted(len(subject.assumed), "sealed round was", "sealed rounds were")
         yield (
             f"{cut} cut off; every batch asked there counts as learned by itself, the worst that can have been."
         )
     if not verdict.certain:
-        rounds = counted(len(judged.unknown), "round")
+        rounds = counted(len(subject.unknown), "round")
         yield f"In {rounds} of which nothing is known, everyone who sent something counts as seen alone."

@@ -26,7 +26,7 @@ def examined(log, question=None, seconds=1.0, looks=3000, **known):
     """The verdict of a log, with the same draws every time, and a budget counted in looks at the clock."""
     clock = iter(np.linspace(seconds, 0, looks).tolist())
     evidence = Evidence(log, source=SOURCE, **known)
-    return examine(evidence, question, rng=np.random.default_rng(3), left=lambda: next(clock, 0.0))
+    return examine(evidence, question, rng=np.random.default_rng(3), time_left=lambda: next(clock, 0.0))
 
 
 def selected(selector, users, rounds, *, names=None, first=0, away=0.0, lost=0.0):
@@ -93,7 +93,9 @@ def verdicts():
     split, split_plan = split_log()
     dropping, _ = batch_log(40, 12, 4, 45, lost=0.04, names=[f"device-{number:02d}" for number in range(40)])
     met = Question(required=6)
-    stopped = examine(random_log(rounds=60), rng=np.random.default_rng(0), left=lambda: 0.0, stopped=lambda: True)
+    stopped = examine(
+        random_log(rounds=60), rng=np.random.default_rng(0), time_left=lambda: 0.0, should_stop=lambda: True
+    )
     return {
         "exposed": examined(dropping, Question(required=4)),
         "alone": examined(random_log()),

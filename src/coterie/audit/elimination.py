@@ -1,11 +1,15 @@
-"""Elimination modulo a prime: the echelon form of learned sets as they come, and whom it isolates."""
+"""Linear algebra on learned sets: modulo a prime, which proposes, and over the rationals, which proves."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coterie.audit.strong import StrongLevel
+from coterie.audit.measures import StrongLevel
 from coterie.values import BoolArray, IntArray
 from coterie.values.log import learned_set
 
@@ -34,9 +38,9 @@ class Echelon:
     >>> form = Echelon(prime=7)
     >>> for _ in range(3):
     ...     form.add_column()
-    >>> form.add([0, 1]), form.add([1, 2]), form.alone().tolist()
+    >>> form.add([0, 1]), form.add([1, 2]), form.unit_columns().tolist()
     (True, True, [])
-    >>> form.add([0, 2]), sorted(form.alone().tolist()), form.add([0, 1, 2])
+    >>> form.add([0, 2]), sorted(form.unit_columns().tolist()), form.add([0, 1, 2])
     (True, [0, 1, 2], False)
     """
 
@@ -78,7 +82,7 @@ class Echelon:
         twin._free, twin._place = self._free.copy(), self._place.copy()
         return twin
 
-    def alone(self) -> IntArray:
+    def unit_columns(self) -> IntArray:
         """Return the columns whose unit vector is in the row space."""
         return self.pivots[~self.dense.any(axis=1)]
 
@@ -86,13 +90,21 @@ class Echelon:
         """Say for each column whether it is a pivot."""
         return self._place[: self.columns] >= 0
 
+    def null_rows(self, columns: IntArray) -> NDArray[np.int64]:
+        """Return the rows at some columns of the null-space basis that has a vector for each free column."""
+        places = self._place[columns]
+        rows = np.zeros((len(columns), self.nullity), dtype=np.int64)
+        rows[places >= 0] = -self.dense[places[places >= 0]] % self.prime
+        rows[places < 0, -1 - places[places < 0]] = 1
+        return rows
+
     def add_column(self, like: int | None = None) -> None:
         """Add a column: a copy of another one, or of zeros."""
         if self.nullity == self._dense.shape[1]:
-            self._dense = _wider(self._dense, axis=1)
-            self._free = _wider(self._free)
+            self._dense = _widen(self._dense, axis=1)
+            self._free = _widen(self._free)
         if self.columns == len(self._place):
-            self._place = _wider(self._place)
+            self._place = _widen(self._place)
         position, column = self.nullity, self.columns
         entries = self._dense[: self.rank, position]
         entries[:] = 0
@@ -126,8 +138,8 @@ class Echelon:
     def _take(self, position: int, row: NDArray[np.int64]) -> None:
         """Add a reduced row whose entry at the free column `position`, its pivot to be, is 1."""
         if self.rank == len(self._pivots):
-            self._dense = _wider(self._dense, axis=0)
-            self._pivots = _wider(self._pivots)
+            self._dense = _widen(self._dense, axis=0)
+            self._pivots = _widen(self._pivots)
         rank, last = self.rank, self.nullity - 1
         pivot = self._free[position]
         factors = self._dense[:rank, position].copy()
@@ -228,14 +240,106 @@ class IsolatedUsers:
     @property
     def users(self) -> IntArray:
         """The isolated users."""
-        alone = self._form.alone()
+        alone = self._form.unit_columns()
         return np.flatnonzero(np.isin(self._strong.class_of, alone[self._strong.sizes[alone] == 1]))
 
 
-def _wider(array: NDArray[np.int64], axis: int = 0) -> NDArray[np.int64]:
+def _widen(array: NDArray[np.int64], axis: int = 0) -> NDArray[np.int64]:
     """Return the array with twice the room along an axis."""
-    shape = list(array.shape)
-    shape[axis] *= 2
-    wider = np.zeros(shape, dtype=np.int64)
-    wider[tuple(slice(size) for size in array.shape)] = array
-    return wider
+    return np.concatenate((array, np.zeros_like(array)), axis=axis)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """Weights for the rows of a basis: row k has the weight numerators[k] / denominator, denominator > 0."""
+
+    numerators: tuple[int, ...]
+    denominator: int
+
+
+class RowBasis:
+    """Independent 0/1 rows, and as many columns at which they are still independent.
+
+    Systems are solved by p-adic lifting and every answer is multiplied out again over the integers, so that
+    what is returned does not rest on the prime that found the rows and columns.
+
+    >>> basis = RowBasis(np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]]), np.array([0, 1, 2]))
+    >>> basis.express(np.array([[1, 0, 0]]))
+    [Expression(numerators=(1, -1, 1), denominator=2)]
+    """
+
+    def __init__(self, rows: NDArray[Any], columns: IntArray) -> None:
+        self._rows = rows
+        self._columns = columns
+
+    @cached_property
+    def _square(self) -> Any:  # noqa: ANN401 - flint is not typed
+        return _integers(self._rows[:, self._columns])
+
+    @cached_property
+    def _all(self) -> Any:  # noqa: ANN401
+        return _integers(self._rows)
+
+    def express(self, targets: NDArray[Any]) -> list[Expression | None]:
+        """Return for each target the combination of the rows that gives it, None if there is none."""
+        if len(targets) == 0:
+            return []
+        if len(self._rows) == 0:
+            return [None if target.any() else Expression((), 1) for target in targets]
+        weights, denominator = _solve(self._square.transpose(), _integers(targets[:, self._columns].T))
+        combined = weights.transpose() * self._all
+        expected = _integers(targets) * denominator
+        difference = (combined - expected).tolist()
+        columns = weights.transpose().tolist()
+        return [
+            None if any(left) else _reduce([int(weight) for weight in column], denominator)
+            for left, column in zip(difference, columns, strict=True)
+        ]
+
+    def unit(self, row: int) -> tuple[Expression, list[int]]:
+        """Return the combination that is 1 at column `columns[row]`, 0 at the other ones, and all it gives.
+
+        The second part is the combination's entry at every column, times the denominator.
+        """
+        target = np.zeros((len(self._columns), 1), dtype=np.int64)
+        target[row] = 1
+        weights, denominator = _solve(self._square.transpose(), _integers(target))
+        expression = _reduce([int(weight) for weight in weights.entries()], denominator)
+        combined = _integers(np.array([expression.numerators], dtype=object)) * self._all
+        return expression, [int(entry) for entry in combined.entries()]
+
+    def spans(self, others: NDArray[Any]) -> bool:
+        """Say whether all other rows are combinations of these, by an integer null-space basis of these.
+
+        The vectors are a null-space basis by construction: one per free column, in which it alone of the free
+        columns is not 0. A row is in the span if all of them vanish on it.
+        """
+        free = np.setdiff1d(np.arange(self._rows.shape[1]), self._columns)
+        if len(free) == 0 or len(others) == 0:
+            return True
+        if len(self._rows) == 0:
+            return not others.any()
+        values, denominator = _solve(self._square, _integers(self._rows[:, free]))
+        at_free = _integers(others[:, free]) * denominator
+        return bool(_integers(others[:, self._columns]) * values == at_free)
+
+
+def _integers(matrix: NDArray[Any]) -> Any:  # noqa: ANN401
+    from flint import fmpz_mat
+
+    rows, columns = matrix.shape
+    return fmpz_mat(rows, columns, matrix.ravel().tolist())
+
+
+def _solve(square: Any, right: Any) -> tuple[Any, int]:  # noqa: ANN401
+    """Return X and d with square · X = d · right."""
+    from flint import fmpq_mat
+
+    system: Any = fmpq_mat(square)  # flint's types lack the algorithm
+    values, denominator = system.solve(fmpq_mat(right), algorithm="dixon").numer_denom()
+    return values, int(denominator)
+
+
+def _reduce(numerators: Sequence[int], denominator: int) -> Expression:
+    common = gcd(denominator, *numerators) if denominator > 0 else -gcd(denominator, *numerators)
+    return Expression(tuple(number // common for number in numerators), denominator // common)

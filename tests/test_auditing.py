@@ -9,7 +9,6 @@ import pytest
 import coterie
 from coterie import BatchPlan, ParticipationLog, UsageError
 from coterie.audit import Evidence, Verdict
-from coterie.audit.record import record
 from coterie.logs import write_log
 from coterie.storage.plans import write_plan
 from support.audit.verdicts import batch_log, random_log
@@ -40,8 +39,8 @@ def test_a_path_a_log_and_the_command_give_one_verdict(tmp_path, named):
                   "--require", 5, "--window", 4, "--json")  # fmt: skip
     printed = json.loads(run.stdout)
     assert printed.pop("version") == coterie.__version__
-    assert printed == record(by_path) == record(by_text)
-    assert record(by_log) == {**printed, "log_sha256": None}
+    assert printed == by_path.record() == by_text.record()
+    assert by_log.record() == {**printed, "log_sha256": None}
     assert (by_path.users, by_path.strong, by_path.met) == (79, 5, True)
 
 
@@ -49,7 +48,7 @@ def test_a_ledger_and_its_folder_give_one_verdict(tmp_path):
     """A run's folder and the ledger in it are one place, with the hash of the last record as its digest."""
     federation(tmp_path).close()
     by_folder, by_file = coterie.audit(tmp_path), coterie.audit(tmp_path / "ledger.sqlite")
-    assert record(by_folder) == record(by_file)
+    assert by_folder.record() == by_file.record()
     assert by_folder.source.digest_of == "head"
     assert by_folder.log.names == tuple(NAMES)
     with pytest.raises(UsageError, match="is a ledger, which has no columns"):

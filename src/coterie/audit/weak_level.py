@@ -17,7 +17,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.audit.weak.bounds import (
+from coterie.audit.elimination import Echelon, Expression, RowBasis
+from coterie.audit.weak_bounds import (
     DegenerateError,
     HittingSet,
     dependent_sets,
@@ -25,8 +26,6 @@ from coterie.audit.weak.bounds import (
     lightest_pair,
     null_rows,
 )
-from coterie.audit.weak.elimination import Echelon
-from coterie.audit.weak.exact import Expression, RowBasis
 from coterie.values import BoolArray, IntArray
 
 TimeLeft = Callable[[], float]
@@ -44,7 +43,7 @@ class PrimeMisled(Exception):  # noqa: N818 - nobody's error
 
 
 @dataclass(frozen=True)
-class Word:
+class RowVector:
     """A vector of the row space: a combination of basis rows, and how many users it has."""
 
     expression: Expression
@@ -55,7 +54,7 @@ class WeakSearch:
     """Narrows the bracket low … high of the weak level for fixed rows.
 
     `rows` are independent rows at the classes of sizes `sizes`, and `form` is their echelon form, whose rank is
-    the rank over the rationals of all learned sets. `low` and `word` always hold what is proven so far.
+    the rank over the rationals of all learned sets. `low` and `lightest` always hold what is proven so far.
 
     >>> rows = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]], dtype=np.uint8)
     >>> form = Echelon(prime=2**31 - 1)
@@ -64,9 +63,9 @@ class WeakSearch:
     >>> all(form.add(np.flatnonzero(row)) for row in rows)
     True
     >>> search = WeakSearch(rows, form, np.array([1, 5, 1, 5]), np.random.default_rng(0))
-    >>> for _ in search.steps(left=lambda: 1.0):
+    >>> for _ in search.steps(time_left=lambda: 1.0):
     ...     pass
-    >>> search.low, search.high, search.word.expression.numerators  # the first round minus the second one
+    >>> search.low, search.high, search.lightest.expression.numerators  # the first round minus the second one
     (2, 2, (1, -1, 0))
     """
 
@@ -76,45 +75,45 @@ class WeakSearch:
         self._sizes = sizes.astype(np.int64)
         self._rng = rng
         self._alone = np.zeros(len(sizes), dtype=np.bool_)
-        self._alone[form.alone()] = True
+        self._alone[form.unit_columns()] = True
         self._others = np.flatnonzero(~self._alone)
-        self.word = self._sum_of_rows(int(np.argmin(rows @ self._sizes)))
+        self.lightest = self._row_or_difference(int(np.argmin(rows @ self._sizes)))
         self.low = int(self._sizes.min())
-        self._raise(self._others, entries=1)
+        self._raise_low(self._others, entries=1)
 
     @property
     def high(self) -> int:
         """The weight of the lightest vector found."""
-        return self.word.weight
+        return self.lightest.weight
 
     @property
     def exact(self) -> bool:
         """Whether the bracket is closed."""
         return self.low == self.high
 
-    def steps(self, left: TimeLeft) -> Iterator[None]:
+    def steps(self, time_left: TimeLeft) -> Iterator[None]:
         """Narrow the bracket until it is closed or no time is left; yield after every piece of work."""
-        pieces = self._pieces(left)
-        while not self.exact and left() > 0 and next(pieces, True) is None:
+        pieces = self._pieces(time_left)
+        while not self.exact and time_left() > 0 and next(pieces, True) is None:
             yield
 
-    def sketch(self) -> None:
+    def cheap_steps(self) -> Iterator[None]:
         """Narrow the bracket by what is cheap and the same on every machine: no clock, no solver."""
         pieces = self._cheap(lambda: math.inf)
         while not self.exact and next(pieces, True) is None:
-            pass
+            yield
 
-    def _pieces(self, left: TimeLeft) -> Iterator[None]:
-        costly = yield from self._cheap(left)
+    def _pieces(self, time_left: TimeLeft) -> Iterator[None]:
+        costly = yield from self._cheap(time_left)
         problem = HittingSet(self._form.copy(), self._sizes, self._others, self._rng)
         if len(self._others) <= _SMALL:
-            yield from self._hitting(problem, left, lambda: problem.slow)
+            yield from self._hitting(problem, time_left, lambda: problem.slow)
         for _ in costly:
             self._exchanges()
             yield
-        yield from self._hitting(problem, left, lambda: False)
+        yield from self._hitting(problem, time_left, lambda: False)
 
-    def _cheap(self, left: TimeLeft) -> Generator[None, None, Iterator[int]]:
+    def _cheap(self, time_left: TimeLeft) -> Generator[None, None, Iterator[int]]:
         """Do what is cheap; return the costly levels that follow."""
         self._offer_alone()
         yield
@@ -123,7 +122,7 @@ class WeakSearch:
         for _ in range(_ROUNDS_OF_EXCHANGES):
             self._exchanges()
             yield
-        costly = chain(self._disjoint_bases(left), self._projections(left))
+        costly = chain(self._disjoint_bases(time_left), self._projections(time_left))
         for cost in costly:
             if cost > _CHEAP:
                 return chain([cost], costly)
@@ -132,31 +131,31 @@ class WeakSearch:
 
     # --- upper bounds ---------------------------------------------------------------------------------------
 
-    def _sum_of_rows(self, row: int, without: int | None = None) -> Word:
+    def _row_or_difference(self, row: int, without: int | None = None) -> RowVector:
         """Return a basis row as it is, or the difference of two."""
         numerators = [0] * len(self._rows)
         numerators[row], entries = 1, self._rows[row].astype(np.int64)
         if without is not None:
             numerators[without], entries = -1, entries - self._rows[without]
         weight = int(self._sizes[entries != 0].sum())
-        return Word(Expression(tuple(numerators), 1), weight)
+        return RowVector(Expression(tuple(numerators), 1), weight)
 
-    def _offer(self, form: Echelon, row: int) -> int:
+    def _keep_if_lightest(self, form: Echelon, row: int) -> int:
         """Compute a row of an echelon form exactly; keep it if it is the lightest. Return its weight."""
         expression, entries = RowBasis(self._rows, form.pivots).unit(row)
         weight = int(sum(size for size, entry in zip(self._sizes.tolist(), entries, strict=True) if entry))
-        if weight < self.word.weight:
-            self.word = Word(expression, weight)
+        if weight < self.lightest.weight:
+            self.lightest = RowVector(expression, weight)
         return weight
 
     def _offer_alone(self) -> None:
         """A class that is alone in a row is a vector."""
-        alone = self._form.alone()
+        alone = self._form.unit_columns()
         if len(alone) == 0:
             return
         lightest = alone[np.argmin(self._sizes[alone])]
         if self._sizes[lightest] < self.high:
-            self._offer_support(self._marked(np.array([lightest])))
+            self._offer_support(self._mark(np.array([lightest])))
 
     def _offer_differences(self) -> None:
         """Look at the differences of two rounds: |a| + |b| - 2 |a ∩ b| users."""
@@ -167,7 +166,7 @@ class WeakSearch:
         np.fill_diagonal(weights, np.inf)
         one, other = np.unravel_index(int(np.argmin(weights)), weights.shape)
         if weights[one, other] < self.high:
-            self.word = self._sum_of_rows(int(one), without=int(other))
+            self.lightest = self._row_or_difference(int(one), without=int(other))
 
     def _exchanges(self) -> None:
         """Look at the rows of echelon forms under other orders of the columns (information-set decoding)."""
@@ -183,12 +182,12 @@ class WeakSearch:
     def _offer_lightest_row(self, form: Echelon) -> None:
         weights = (form.dense != 0) @ self._sizes[form.free] + self._sizes[form.pivots]
         lightest = int(np.argmin(weights))
-        if weights[lightest] < self.high and self._offer(form, lightest) > weights[lightest]:
+        if weights[lightest] < self.high and self._keep_if_lightest(form, lightest) > weights[lightest]:
             raise PrimeMisled
 
     # --- lower bounds ---------------------------------------------------------------------------------------
 
-    def _raise(self, classes: IntArray, entries: int) -> None:
+    def _raise_low(self, classes: IntArray, entries: int) -> None:
         """Raise the lower bound: a vector lighter than those found is alone or has more than `entries` entries.
 
         `classes` hold a lightest of these. (A class that is alone is in no other vector of least support.)
@@ -201,7 +200,7 @@ class WeakSearch:
         alone = int(self._sizes[self._alone].min(initial=self.high))
         self.low = max(self.low, min(bound, alone, self.high))
 
-    def _disjoint_bases(self, left: TimeLeft) -> Iterator[int]:
+    def _disjoint_bases(self, time_left: TimeLeft) -> Iterator[int]:
         """Look at the combinations of one row, then of two, in forms with disjoint pivots; yield what comes next.
 
         That is the number of ratios that the next form compares.
@@ -213,14 +212,14 @@ class WeakSearch:
         self._at_least(2 * least)
         for form in forms:
             yield form.rank**2 * form.nullity // 2
-            pair = lightest_pair(form, self._sizes, lambda: left() <= 0)
-            if left() <= 0:
+            pair = lightest_pair(form, self._sizes, lambda: time_left() <= 0)
+            if time_left() <= 0:
                 return
             if pair is not None and pair[0] < self.high:
                 self._offer_support(pair[1])
         self._at_least(3 * least)
 
-    def _projections(self, left: TimeLeft) -> Iterator[int]:
+    def _projections(self, time_left: TimeLeft) -> Iterator[int]:
         """Prove level by level that no few classes are dependent, or find those that are; yield what comes next.
 
         That is the number of pairs of points that the next level compares.
@@ -228,12 +227,12 @@ class WeakSearch:
         classes = self._without_parallels()
         if classes is None:
             return
-        self._raise(classes, entries=2)
+        self._raise_low(classes, entries=2)
         for entries in range(3, self._form.nullity + 1):
             yield math.comb(len(classes), entries - 2) * len(classes)
-            if not self._level(classes, entries, left):
+            if not self._no_vector_with(classes, entries, time_left):
                 return
-            self._raise(classes, entries)
+            self._raise_low(classes, entries)
 
     def _without_parallels(self) -> IntArray | None:
         """Keep the lightest of classes whose null-space rows are parallel; offer the lightest two as a vector.
@@ -257,38 +256,31 @@ class WeakSearch:
             ordered = group[np.argsort(self._sizes[group], kind="stable")]
             doubles.append(ordered[1:])
             if self._sizes[ordered[:2]].sum() < self.high:
-                self._offer_support(self._marked(ordered[:2]))
+                self._offer_support(self._mark(ordered[:2]))
         return np.setdiff1d(others, np.concatenate(doubles)) if doubles else others
 
     def _parallel(self, group: IntArray) -> bool:
         """Say whether the null-space rows of the classes are multiples of one another."""
         form = self._form
-        rows = np.zeros((len(group), form.nullity), dtype=np.int64)
-        place = {int(column): index for index, column in enumerate(form.free)}
-        row_of = {int(column): index for index, column in enumerate(form.pivots)}
-        for index, column in enumerate(group.tolist()):
-            if column in row_of:
-                rows[index] = -form.dense[row_of[column]] % form.prime
-            else:
-                rows[index, place[column]] = 1
+        rows = form.null_rows(group)
         axis = int(np.argmax(rows[0] != 0))
         crossed = rows * rows[0, axis] % form.prime - rows[:, axis, None] * rows[0] % form.prime
         return not crossed.any()
 
-    def _level(self, classes: IntArray, entries: int, left: TimeLeft) -> bool:
+    def _no_vector_with(self, classes: IntArray, entries: int, time_left: TimeLeft) -> bool:
         """Say whether it is proven that no vector has so many entries; offer the one that was found."""
         for _ in range(_PROJECTIONS):
             points = null_rows(self._form, entries, self._rng)[classes]
             try:
-                for members in dependent_sets(points, self._form.prime, lambda: left() <= 0):
-                    if self._offer_support(self._marked(classes[members])):
+                for members in dependent_sets(points, self._form.prime, lambda: time_left() <= 0):
+                    if self._offer_support(self._mark(classes[members])):
                         return False
             except DegenerateError:
                 continue
-            return left() > 0
+            return time_left() > 0
         return False
 
-    def _marked(self, classes: IntArray) -> BoolArray:
+    def _mark(self, classes: IntArray) -> BoolArray:
         marked = np.zeros(len(self._sizes), dtype=np.bool_)
         marked[classes] = True
         return marked
@@ -299,17 +291,17 @@ class WeakSearch:
         row = form.leave(support)
         if row is None:
             return False
-        if self._offer(form, row) > self._sizes[support].sum():
+        if self._keep_if_lightest(form, row) > self._sizes[support].sum():
             raise PrimeMisled
         return True
 
-    def _hitting(self, problem: HittingSet, left: TimeLeft, enough: Callable[[], bool]) -> Iterator[None]:
+    def _hitting(self, problem: HittingSet, time_left: TimeLeft, enough: Callable[[], bool]) -> Iterator[None]:
         """Close the gap by the smallest set of classes that meets every basis."""
         while len(self._others) and not enough():
-            chosen = problem.solve(left())
+            chosen = problem.solve(time_left())
             self._at_least(problem.bound)
             if chosen is not None:
-                support = self._marked(chosen)
+                support = self._mark(chosen)
                 if not self._offer_support(support):
                     problem.avoid(support)
                 self._at_least(problem.bound)

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.audit.weak.elimination import Echelon
+from coterie.audit.elimination import Echelon
 from coterie.values import BoolArray, IntArray
 
 Residues: TypeAlias = NDArray[np.int64]
@@ -50,11 +50,11 @@ class DegenerateError(Exception):
     """Chance, or a smaller dependent set, made two projected points coincide; nothing can be concluded."""
 
 
-def dependent_sets(points: Residues, prime: int, spent: Callable[[], bool]) -> Iterator[IntArray]:
+def dependent_sets(points: Residues, prime: int, out_of_time: Callable[[], bool]) -> Iterator[IntArray]:
     """Yield sets so that every dependent set of as many points as they have dimensions lies in one of them.
 
     A set is larger where more points share a direction. A dependent set with fewer points raises
-    DegenerateError. When `spent` says so, the work ends, and the sets yielded are not all.
+    DegenerateError. When `out_of_time` says so, the work ends, and the sets yielded are not all.
 
     >>> points = np.array([[1, 1, 1], [1, 2, 4], [1, 3, 2], [1, 5, 4], [1, 3, 0]])
     >>> [members.tolist() for members in dependent_sets(points, 7, lambda: False)]  # three on a line
@@ -65,10 +65,10 @@ def dependent_sets(points: Residues, prime: int, spent: Callable[[], bool]) -> I
         yield from _collinear(points, prime) if dimensions == _AT_ONCE else _equal(points[None], prime)
         return
     for index in range(count - dimensions + 1):
-        if spent():
+        if out_of_time():
             return
         rest = _modulo(points[index + 1 :], points[index : index + 1], prime)[0]
-        for members in dependent_sets(rest, prime, spent):
+        for members in dependent_sets(rest, prime, out_of_time):
             yield np.concatenate(([index], members + index + 1))
 
 
@@ -143,8 +143,8 @@ def disjoint_forms(form: Echelon, columns: BoolArray) -> list[Echelon]:
     return forms
 
 
-def lightest_pair(form: Echelon, sizes: IntArray, spent: Callable[[], bool]) -> tuple[int, BoolArray] | None:
-    """Return the weight and the support of the lightest combination of two rows; None if spent, or without pairs.
+def lightest_pair(form: Echelon, sizes: IntArray, out_of_time: Callable[[], bool]) -> tuple[int, BoolArray] | None:
+    """Return the weight and the support of the lightest combination of two rows; None without time or pairs.
 
     Of a - λb the weight is w(a or b not 0) less the weight of the columns where a = λb ≠ 0: the best λ is the
     ratio a / b that the heaviest columns share.
@@ -157,7 +157,7 @@ def lightest_pair(form: Echelon, sizes: IntArray, spent: Callable[[], bool]) -> 
     inverse = np.where(filled, quotients(np.ones_like(dense), dense, form.prime), 0)
     best: tuple[int, int, int, int] | None = None
     for one in range(len(rows) - 1):
-        if spent():
+        if out_of_time():
             return None
         others = slice(one + 1, None)
         ratios = dense[one] * inverse[others] % form.prime
@@ -244,13 +244,13 @@ class HittingSet:
         chosen: IntArray = self._columns[result.x > 0.5]  # noqa: PLR2004 - 0 or 1
         return chosen
 
-    def avoid(self, missed: BoolArray) -> None:
+    def avoid(self, columns: BoolArray) -> None:
         """Add bases that have none of the marked columns, which the other columns contain."""
         form = self._form
-        form.leave(missed)
+        form.leave(columns)
         for _ in range(_ADDED):
             self._bases.append(form.is_pivot()[self._columns])
             for row in self._rng.permutation(form.rank):
-                outside = np.flatnonzero((form.dense[row] != 0) & ~missed[form.free])
+                outside = np.flatnonzero((form.dense[row] != 0) & ~columns[form.free])
                 if len(outside):
                     form.exchange(int(row), int(self._rng.choice(outside)))

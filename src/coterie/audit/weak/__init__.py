@@ -1,1 +1,0 @@
-"""The weak privacy level: elimination, proofs, search."""
