@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from coterie import BatchPlan, UsageError
 from coterie.ledger import Behind, Busy, Damaged, Ledger, State
-from coterie.ledger.interface import Record
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
+from coterie.ledger.store import Record
 from support.ledgers import (
     LEARNED,
     NAMES,
@@ -43,6 +43,14 @@ def test_a_new_ledger_is_empty_and_sound(location):
         assert verify(location).sound
     with pytest.raises(UsageError, match=r"exists already|there is a ledger"):
         Ledger.create(location)
+
+
+def test_a_ledger_can_be_opened_or_made(location):
+    """Where there is none one is made, and where there is one it is opened, whatever is in it."""
+    with Ledger.open_or_create(location) as ledger:
+        ledger.enrol(["ana"])
+    with Ledger.open_or_create(location) as again:
+        assert (again.id, again.names) == (ledger.id, ("ana",))
 
 
 def test_everything_comes_back_after_opening_again(location):

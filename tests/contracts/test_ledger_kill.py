@@ -5,7 +5,7 @@ import random
 import time
 
 from coterie.ledger import Ledger, State
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 from support.ledgers import NAMES, PLAN, cohort_of, known
 
 

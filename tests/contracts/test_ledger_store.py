@@ -6,8 +6,7 @@ import pytest
 
 from coterie import UsageError
 from coterie.ledger import Behind, Busy, Head
-from coterie.ledger.interface import BEGINNING, Record
-from coterie.ledger.location import create_store, open_store
+from coterie.ledger.store import BEGINNING, Record, open_store
 
 FIRST = Record.after(BEGINNING, 1, 7, "created", b"{}")
 
@@ -24,7 +23,7 @@ def chain(before, bodies):
 @pytest.fixture
 def store(location):
     """A store with its first record."""
-    store = create_store(location, FIRST)
+    store = open_store(location, first=FIRST)
     yield store
     store.close()
 
@@ -119,3 +118,17 @@ def test_of_two_processes_exactly_one_appends_each_record(store, location):
     for record in records:
         assert record.follows(before.hash)
         before = record
+
+
+def test_readers_see_what_the_holder_of_the_lease_is_at(store, location):
+    """What was announced is seen elsewhere while the lease is held, the last of it, and nothing afterwards."""
+    other = open_store(location, read_only=True)
+    assert other.announcement() is None
+    with store.lease():
+        store.announce("coterie round 0 phase 0 asked 4")
+        store.announce("coterie round 0 phase 1 asked 3")
+        assert other.announcement() == "coterie round 0 phase 1 asked 3"
+        with pytest.raises(Busy), other.lease():
+            pass
+    assert other.announcement() is None
+    other.close()

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from coterie import UsageError
 from coterie.ledger import Damaged, Ledger
-from coterie.ledger.interface import BEGINNING, Head, Record
-from coterie.ledger.location import open_store
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
+from coterie.ledger.store import BEGINNING, Head, Record, open_store
 from support.ledgers import database, federation
 
 _COLUMNS = ("time", "kind", "body", "hash")
@@ -128,9 +127,10 @@ def test_all_that_is_wrong_is_named_not_only_the_first(whole):
 
 
 def test_a_damaged_ledger_is_not_gone_on_with(whole):
-    """Opening refuses it and says what to do; so does a ledger that was open when it happened."""
+    """Opening refuses it and says what to do; so does one that was being written when it happened."""
     location, _, count = whole
     with Ledger.open(location) as ledger:
+        ledger.note(0, {"seconds": 1.5})
         with database(location) as run:
             run("UPDATE record SET time = time + 1 WHERE seq = 4")
         with pytest.raises(Damaged, match="record 4 is not the one that was written; run coterie ledger verify"):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from coterie import BatchPlan, LogBuilder, UsageError
 from coterie.audit import strong_level
 from coterie.ledger import events
-from coterie.ledger.bodies import Lists, decode
-from coterie.ledger.history import History
-from coterie.ledger.succession import FREE, Bonds, check_successor
+from coterie.ledger.events import Lists, decode
+from coterie.ledger.history import FREE, History, check_successor
 from support.ledgers import bodies
 
 NONE = Lists.of([])
@@ -173,13 +172,13 @@ def test_a_plan_may_follow_exactly_if_no_batch_that_took_part_is_split(old, new,
     everyone = set().union(*used)
     parts = [each & batch for each in news for batch in used] + [each - everyone for each in news]
     allowed = whole and all(len(part) >= later for part in parts if part)
-    bonds = Bonds(bound, gone=np.zeros(9, dtype=np.bool_))
+    nobody_retired = np.zeros(9, dtype=np.bool_)
     if allowed:
-        check_successor(plan, before, bonds)
+        check_successor(plan, before, bound, nobody_retired)
         _check_level(used, plan, min(privacy, later))
     else:
         with pytest.raises(UsageError, match=r"splits batch|who never took part|takes over a batch"):
-            check_successor(plan, before, bonds)
+            check_successor(plan, before, bound, nobody_retired)
 
 
 def _check_level(used, plan, least):

@@ -14,7 +14,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 from coterie.errors import UsageError
 from coterie.ledger import Ledger
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 
 with Ledger.create(sys.argv[1]) as ledger:
     ledger.enrol(["ana"])

@@ -1,13 +1,12 @@
 """Older ledgers are brought up to date; newer ones are refused. Only tests know a version 2."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from coterie import UsageError
-from coterie.ledger import Ledger, migrations
-from coterie.ledger.verify import verify
+from coterie.ledger import Ledger, store
+from coterie.ledger.reading import verify
 from support.ledgers import DATABASES, database, federation, known
 
 SECOND = {
@@ -35,10 +34,10 @@ def later(tmp_path, monkeypatch):
 
     def make(second=SECOND):
         folder = tmp_path / "migrations"
-        shutil.copytree(Path(migrations.__file__).parent, folder)
+        shutil.copytree(store.MIGRATIONS, folder)
         for kind, sql in second.items():
             (folder / f"0002.{kind}.sql").write_text(sql)
-        monkeypatch.setattr(migrations, "FOLDER", folder)
+        monkeypatch.setattr(store, "MIGRATIONS", folder)
 
     return make
 
@@ -83,6 +82,6 @@ def test_a_step_that_fails_leaves_the_version_before(location, later, monkeypatc
 
 def test_every_step_is_there_for_both_databases():
     """The numbers run without a gap, and are the same for both."""
-    names = sorted(entry.name for entry in migrations.FOLDER.iterdir() if entry.name.endswith(".sql"))
-    count = len(migrations.steps("sqlite"))
+    names = sorted(entry.name for entry in store.MIGRATIONS.iterdir() if entry.name.endswith(".sql"))
+    count = len(store.migrations("sqlite"))
     assert names == [f"{n:04}.{kind}.sql" for n in range(1, count + 1) for kind in ("postgres", "sqlite")]

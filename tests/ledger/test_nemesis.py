@@ -13,7 +13,7 @@ import pytest
 
 from coterie.errors import CoterieError
 from coterie.ledger import Ledger, State
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 from support.ledgers import NAMES, cohort_of_users, database
 
 FAULTS = ["cut", "crash", "cut", "restart"]

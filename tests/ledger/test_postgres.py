@@ -8,7 +8,7 @@ import pytest
 from coterie import UsageError
 from coterie.ledger import Busy, Ledger
 from coterie.ledger.postgres import _Address
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 from support.cli.command import coterie
 from support.ledgers import database, federation, known
 from support.postgres import fresh_ledger

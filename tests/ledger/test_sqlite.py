@@ -11,7 +11,7 @@ import pytest
 
 from coterie import UsageError
 from coterie.ledger import Damaged, Ledger
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 from support.ledgers import federation, known
 
 
@@ -322,10 +322,10 @@ HOSTILE = """
 import resource, sys, zlib
 from coterie.errors import UsageError
 from coterie.ledger import Ledger
-from coterie.ledger.bodies import LARGEST
-from coterie.ledger.interface import Record
-from coterie.ledger.location import open_store
-from coterie.ledger.verify import verify
+from coterie.ledger.events import LARGEST
+from coterie.ledger.store import Record
+from coterie.ledger.store import open_store
+from coterie.ledger.reading import verify
 
 Ledger.create(sys.argv[1]).close()
 store = open_store(sys.argv[1], read_only=False)

@@ -8,8 +8,8 @@ import numpy as np
 
 from coterie import BatchPlan, Cohort
 from coterie.ledger import Ledger, events
-from coterie.ledger.bodies import Lists, encode
-from coterie.ledger.location import is_url
+from coterie.ledger.events import Lists, encode
+from coterie.ledger.store import is_url
 
 DATABASES = ("sqlite", "postgres")
 NAMES = [f"user {index}" for index in range(12)]

@@ -1,13 +1,15 @@
 """What the server remembers: an append-only chain of records, in SQLite or PostgreSQL.
 
-`Ledger` is what callers use, and `Snapshot` what they read. Beneath, `history` folds `events` into a state and
-holds the rules, `bodies` turns events into bytes, and a `Store` (`sqlite`, `postgres`) keeps these without knowing
-what they mean.
+`Ledger` is what callers use, and `Snapshot` what they read. Beneath, `reading` takes `events` from the chain,
+`history` folds them into a state and holds the rules, and a `store` (`sqlite`, `postgres`) keeps their bytes
+without knowing what they mean.
+
+In: events: users, plans, charters, rounds opened and closed.
+Out: a hash chain in SQLite or PostgreSQL, and a `Snapshot` of what it says.
 """
 
-from coterie.ledger.interface import Behind, Busy, Damaged, Head
 from coterie.ledger.ledger import Ledger
-from coterie.ledger.rounds import Round, State
-from coterie.ledger.snapshot import Snapshot
+from coterie.ledger.rounds import Phase, Round, Snapshot, State
+from coterie.ledger.store import Behind, Busy, Damaged, Head, Missing
 
-__all__ = ["Behind", "Busy", "Damaged", "Head", "Ledger", "Round", "Snapshot", "State"]
+__all__ = ["Behind", "Busy", "Damaged", "Head", "Ledger", "Missing", "Phase", "Round", "Snapshot", "State"]

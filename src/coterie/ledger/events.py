@@ -1,30 +1,286 @@
-"""What can happen to a federation: one frozen type per kind of record."""
+"""What can happen to a federation: one frozen type per kind of record, and its bytes, which have one form only.
 
+The body of a record is zlib's compression of a text and the arrays after it: one line of JSON (keys sorted, no
+spaces), a line feed, then the arrays' bytes. The line has every field of the event; where a field is made of
+arrays it has their lengths. Integers are signed and little-endian, as many bytes each as the largest of the array
+needs (1, 2, 4 or 8); what rises is written as its first member and the steps between. docs/ledger.md has the
+whole form.
+
+Whatever bytes come, decoding gives an event that encodes to the same text and arrays, or raises `Damaged`. At most
+`LARGEST` bytes are ever uncompressed, and an array is made only of bytes that are there.
+"""
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, get_args
+from itertools import pairwise
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, get_type_hints
 
-from coterie.ledger.bodies import (
-    Blobs,
-    Digest,
-    Digests,
-    Flag,
-    Labels,
-    Metrics,
-    Number,
-    Rising,
-    RisingLists,
-    Text,
-    Texts,
-    decode,
-)
-from coterie.ledger.interface import Damaged, Record
+import numpy as np
+
+from coterie.errors import UsageError
+from coterie.ledger.store import Damaged, Record
+from coterie.values import IntArray
+
+LARGEST = 1 << 27
+"""Bytes that a body has at most, uncompressed."""
 
 VERSION = 2
 """Of the records' form; `Created` says it."""
 
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound="Event")
+_NUMBERS = 1 << 53  # integers in JSON stay below, so that every reader reads them exactly
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_WIDTHS = (1, 2, 4, 8)
+
+Part: TypeAlias = IntArray | bytes
+"""What a field consists of after the line: integers, or bytes as they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Lists of integers, end to end: list s is `members[starts[s]:starts[s + 1]]`; it rises and is not empty."""
+
+    starts: IntArray
+    members: IntArray
+
+    @classmethod
+    def of(cls, lists: Sequence[IntArray]) -> "Lists":
+        """Put lists end to end."""
+        starts = np.concatenate(([0], np.cumsum([len(each) for each in lists], dtype=np.int64)))
+        return cls(starts, np.concatenate(lists) if lists else np.zeros(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __iter__(self) -> Iterator[IntArray]:
+        return (self.members[start:stop] for start, stop in pairwise(self.starts.tolist()))
+
 
 @dataclass(frozen=True)
-class Created:
+class Inline:
+    """A field in the line of JSON; `sound` says whether it can have a value."""
+
+    sound: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Arrays(Generic[_T]):
+    """A field after the line; its parts are arrays of integers (`np.ndarray`) or `bytes`."""
+
+    parts: Sequence[type]
+    write: Callable[[_T], tuple[Part, ...]]
+    read: Callable[..., _T]
+
+
+class Event:
+    """Something that happened."""
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the word for such an event.
+
+        >>> Skipped(round=3, reason="nobody is there").kind()
+        'skipped'
+        """
+        return cls.__name__.lower()
+
+
+def encode(event: Event) -> bytes:
+    """Return the body of an event."""
+    raw = _raw(event)
+    if len(raw) > LARGEST:
+        raise UsageError(
+            f"a record of {len(raw)} bytes is more than the {LARGEST} that one may have; enrol or charter fewer "
+            f"at a time"
+        )
+    return zlib.compress(raw)
+
+
+def decode(kind: type[_E], body: bytes) -> _E:
+    """Return the event of this kind that a body holds."""
+    raw = _uncompress(body)
+    text, _, rest = raw.partition(b"\n")
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Damaged("it does not begin with a line of JSON") from None
+    forms = _FORMS[kind]
+    if not isinstance(line, dict) or line.keys() != forms.keys():
+        raise Damaged(f"its fields are not {', '.join(forms)}")
+    values: dict[str, Any] = {}
+    at = 0
+    for name, form in forms.items():
+        if isinstance(form, Inline):
+            if not form.sound(line[name]):
+                raise Damaged(f"its field {name!r} cannot be {line[name]!r:.40}")
+            values[name] = line[name]
+        else:
+            parts, at = _parts(line[name], form.parts, rest, at)
+            values[name] = form.read(*parts)
+    event = kind(**values)
+    try:
+        canonical = _raw(event) == raw
+    except UnicodeEncodeError:
+        canonical = False
+    if not canonical:
+        raise Damaged("it is not written in the one form that its content has")
+    return event
+
+
+def event_of(record: Record) -> Event:
+    """Return what a record says."""
+    if record.kind not in KINDS:
+        raise Damaged(f"there is no kind of record {record.kind!r:.40}")
+    return decode(KINDS[record.kind], record.body)
+
+
+def _raw(event: Event) -> bytes:
+    line: dict[str, object] = {}
+    rest: list[bytes] = []
+    for name, form in _FORMS[type(event)].items():
+        line[name] = getattr(event, name)
+        if isinstance(form, Arrays):
+            sizes: list[object] = []
+            for part in form.write(line[name]):
+                width = 0 if isinstance(part, bytes) else _width(part)
+                sizes.append([len(part), width] if width else len(part))
+                rest.append(part if isinstance(part, bytes) else part.astype(f"<i{width}").tobytes())
+            line[name] = sizes
+    text = json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return b"".join((text.encode(), b"\n", *rest))
+
+
+def _uncompress(body: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        raw = stream.decompress(body, LARGEST + 1)
+    except zlib.error as error:
+        raise Damaged(f"it cannot be uncompressed: {error}") from None
+    if len(raw) > LARGEST:
+        raise Damaged(f"it has more than the {LARGEST} bytes that a record may have")
+    if not stream.eof or stream.unused_data:
+        raise Damaged("it is cut off, or goes on after its end")
+    return raw
+
+
+def _parts(sizes: object, kinds: Sequence[type], rest: bytes, at: int) -> tuple[list[Part], int]:
+    """Return parts of these kinds from a place on, and the place after them."""
+    if not isinstance(sizes, list) or len(sizes) != len(kinds):
+        raise Damaged(f"a field of {len(kinds)} parts announces {sizes!r:.40}")
+    parts: list[Part] = []
+    for size, kind in zip(sizes, kinds, strict=True):
+        pair = [size, 1] if kind is bytes else size
+        length, width = pair if isinstance(pair, list) and len(pair) == 2 else (0, 0)  # noqa: PLR2004 - a pair
+        if type(length) is not int or type(width) is not int or width not in _WIDTHS:
+            raise Damaged(f"a part announces {size!r:.40}")
+        end = at + length * width
+        if not at <= end <= len(rest):
+            raise Damaged(f"{length} values are announced where {len(rest) - at} bytes are left")
+        data = rest[at:end]
+        parts.append(data if kind is bytes else np.frombuffer(data, dtype=f"<i{width}").astype(np.int64))
+        at = end
+    return parts, at
+
+
+def _width(values: IntArray) -> int:
+    """Return the bytes that each of some integers needs."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    return next(width for width in _WIDTHS if -(1 << 8 * width - 1) <= low and high < 1 << 8 * width - 1)
+
+
+def _steps(values: IntArray) -> IntArray:
+    return np.diff(values, prepend=0)
+
+
+def _read_rising(steps: IntArray) -> IntArray:
+    values: IntArray = np.cumsum(steps)
+    if len(values) and (values[0] < 0 or np.any(values[1:] <= values[:-1])):
+        raise Damaged("integers do not rise")
+    return values
+
+
+def _write_lists(lists: Lists) -> tuple[Part, Part]:
+    sizes: IntArray = np.diff(lists.starts)
+    return sizes, _steps(lists.members.astype(np.int64))
+
+
+def _read_lists(sizes: IntArray, steps: IntArray) -> Lists:
+    members: IntArray = np.cumsum(steps)
+    starts = _starts(sizes, least=1, total=len(members))
+    rising = members[1:] > members[:-1]
+    rising[starts[1:-1] - 1] = True
+    if len(members) and (members.min() < 0 or not rising.all()):
+        raise Damaged("integers of a list do not rise")
+    return Lists(starts, members)
+
+
+def _write_blobs(values: Sequence[bytes | None]) -> tuple[Part, Part]:
+    lengths = np.array([-1 if value is None else len(value) for value in values], dtype=np.int64)
+    return lengths, b"".join(value for value in values if value)
+
+
+def _read_blobs(lengths: IntArray, data: bytes) -> tuple[bytes | None, ...]:
+    ends = _starts(lengths, least=-1, total=len(data))[1:].tolist()
+    return tuple(
+        None if size < 0 else data[end - size : end] for size, end in zip(lengths.tolist(), ends, strict=True)
+    )
+
+
+def _starts(lengths: IntArray, least: int, total: int) -> IntArray:
+    """Return where pieces of these lengths start, and the last ends; a negative length stands for no piece."""
+    sound = np.all((lengths >= least) & (lengths <= total))  # or their sum could overflow
+    starts = np.concatenate(([0], np.cumsum(np.maximum(lengths, 0))))
+    if not sound or starts[-1] != total:
+        raise Damaged("pieces do not have the lengths that they announce")
+    return starts
+
+
+def _are_texts(value: Any) -> bool:  # noqa: ANN401 - JSON can hold anything
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+
+
+def _are_labels(value: Any) -> bool:  # noqa: ANN401 - JSON can hold anything
+    return _are_texts(value) and all(low < high for low, high in pairwise(value))
+
+
+def _are_metrics(value: object) -> bool:
+    return isinstance(value, dict) and all(type(each) in {int, float} for each in value.values())
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def _are_digests(value: object) -> bool:
+    return isinstance(value, dict) and all(name and _is_digest(each) for name, each in value.items())
+
+
+Number: TypeAlias = Annotated[int, Inline(lambda value: type(value) is int and 0 <= value < _NUMBERS)]
+"""An integer from 0 up."""
+Text: TypeAlias = Annotated[str, Inline(lambda value: isinstance(value, str))]
+Flag: TypeAlias = Annotated[bool, Inline(lambda value: isinstance(value, bool))]
+Digest: TypeAlias = Annotated[str, Inline(lambda value: value == "" or _is_digest(value))]
+"""A SHA-256 in hexadecimal; an empty text stands for none."""
+Texts: TypeAlias = Annotated[Sequence[str], Inline(_are_texts)]
+Labels: TypeAlias = Annotated[Sequence[str], Inline(_are_labels)]
+"""Texts, sorted and distinct."""
+Metrics: TypeAlias = Annotated[Mapping[str, float], Inline(_are_metrics)]
+"""Numbers by name."""
+Digests: TypeAlias = Annotated[Mapping[str, str], Inline(_are_digests)]
+"""SHA-256 in hexadecimal, by the name of what it is of."""
+Rising: TypeAlias = Annotated[IntArray, Arrays([np.ndarray], lambda values: (_steps(values),), _read_rising)]
+"""Integers that rise."""
+RisingLists: TypeAlias = Annotated[Lists, Arrays([np.ndarray, np.ndarray], _write_lists, _read_lists)]
+Blobs: TypeAlias = Annotated[Sequence[bytes | None], Arrays([np.ndarray, bytes], _write_blobs, _read_blobs)]
+"""Pieces of bytes, some of which can be missing."""
+
+
+@dataclass(frozen=True)
+class Created(Event):
     """The ledger begins; `ledger` is a name that no other ledger has."""
 
     version: Number
@@ -32,14 +288,14 @@ class Created:
 
 
 @dataclass(frozen=True)
-class Bound:
+class Bound(Event):
     """Files that the ledger belongs to, by name, each once and for good: a run's spec, data and first model."""
 
     files: Digests
 
 
 @dataclass(frozen=True)
-class Enrolled:
+class Enrolled(Event):
     """Users join; their numbers follow those of the users before. `keys` are their identity keys, if known."""
 
     names: Texts
@@ -47,7 +303,7 @@ class Enrolled:
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class Planned(Event):
     """A plan comes into force."""
 
     users: Number
@@ -56,7 +312,7 @@ class Planned:
 
 
 @dataclass(frozen=True, eq=False)
-class Chartered:
+class Chartered(Event):
     """Batches of the plan in force have their charters, which are only bytes here."""
 
     plan: Number
@@ -65,7 +321,7 @@ class Chartered:
 
 
 @dataclass(frozen=True, eq=False)
-class Retired:
+class Retired(Event):
     """Batches of the plan in force are asked no more, for good."""
 
     plan: Number
@@ -74,7 +330,7 @@ class Retired:
 
 
 @dataclass(frozen=True, eq=False)
-class Overridden:
+class Overridden(Event):
     """All owners in these batches let their devices leave them: a later plan may split them."""
 
     plan: Number
@@ -83,7 +339,7 @@ class Overridden:
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class Opened(Event):
     """A round begins; `asked` are batches of the plan in force, or users where `plan` is 0."""
 
     round: Number
@@ -96,7 +352,7 @@ class Opened:
 
 
 @dataclass(frozen=True, eq=False)
-class Closed:
+class Closed(Event):
     """A round ends, with a result (`committed`) or given up for a reason: what was learned is learned either way.
 
     `learned` are places among what was asked, if `whole`, else among the cohort's users, sorted: a cohort that
@@ -118,7 +374,7 @@ class Closed:
 
 
 @dataclass(frozen=True, eq=False)
-class Exposed:
+class Exposed(Event):
     """Messages of a closed round came late: the server could open these sets too. All are users' numbers."""
 
     round: Number
@@ -127,7 +383,7 @@ class Exposed:
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class Unfinished(Event):
     """A later coordinator found the round open and its own coordinator gone: nobody knows what was learned."""
 
     round: Number
@@ -135,7 +391,7 @@ class Unfinished:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class Skipped(Event):
     """A round has no cohort."""
 
     round: Number
@@ -143,7 +399,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Noted:
+class Noted(Event):
     """Numbers about a round that came to be known after it, and digests of files that were made of it."""
 
     round: Number
@@ -151,37 +407,10 @@ class Noted:
     files: Digests
 
 
-Event: TypeAlias = (
-    Created
-    | Bound
-    | Enrolled
-    | Planned
-    | Chartered
-    | Retired
-    | Overridden
-    | Opened
-    | Closed
-    | Exposed
-    | Unfinished
-    | Skipped
-    | Noted
-)
+KINDS: dict[str, type[Event]] = {kind.kind(): kind for kind in Event.__subclasses__()}
 
-KINDS: dict[str, type[Event]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
-
-
-def kind_of(event: Event) -> str:
-    """Return the word for an event.
-
-    >>> kind_of(Skipped(round=3, reason="nobody is there"))
-    'skipped'
-    """
-    return type(event).__name__.lower()
-
-
-def event_of(record: Record) -> Event:
-    """Return what a record says."""
-    kind = KINDS.get(record.kind)
-    if kind is None:
-        raise Damaged(f"there is no kind of record {record.kind!r:.40}")
-    return decode(kind, record.body)
+# How the fields of each kind are written, in their order there, as their own types say.
+_FORMS: dict[type[Event], dict[str, Inline | Arrays[Any]]] = {
+    kind: {name: hint.__metadata__[0] for name, hint in sorted(get_type_hints(kind, include_extras=True).items())}
+    for kind in KINDS.values()
+}

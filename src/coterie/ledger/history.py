@@ -8,26 +8,81 @@ from typing import TypeAlias
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.ledger.events import (
-    VERSION,
-    Bound,
-    Chartered,
-    Closed,
-    Created,
-    Enrolled,
-    Event,
-    Exposed,
-    Noted,
-    Opened,
-    Overridden,
-    Planned,
-    Retired,
-    Skipped,
-    Unfinished,
-)
+from coterie.ledger import events
 from coterie.ledger.rounds import NOBODY, PLAIN, CurrentRound, Round, State
-from coterie.ledger.succession import FREE, Bonds, check_successor
 from coterie.values import BatchPlan, BoolArray, IntArray
+
+FREE = -1
+"""The batch of a user who was never asked as part of one."""
+
+
+def check_successor(plan: BatchPlan, before: BatchPlan | None, bonds: IntArray, retired: BoolArray) -> None:
+    """Refuse a plan that would let rounds to come single out fewer than T users.
+
+    Users whose rounds so far are alike must stay so, or be at least T where they part:
+
+    - a batch that was ever asked goes on inside one batch of the new plan, or retires whole and for good;
+    - inside a batch of the new plan, every such batch has at least T users (the new T), and so have the users
+      who were never asked: the few who differ from the rest of their batch would be visible by themselves.
+
+    `bonds` has for each user the batch in which it was asked last, by that batch's smallest user, or FREE, and
+    `retired` whether its batch was retired.
+
+    >>> before = BatchPlan.from_batches(4, 2, [[0, 1], [2, 3]])
+    >>> state = before, np.array([0, 0, FREE, FREE]), np.zeros(4, dtype=np.bool_)
+    >>> check_successor(BatchPlan.from_batches(4, 2, [[0, 1, 2, 3]]), *state)
+    >>> check_successor(BatchPlan.from_batches(4, 2, [[0, 2], [1, 3]]), *state)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    coterie.errors.UsageError: the plan splits batch 0, which has taken part: user 1 is not where user 0 is; ...
+    """
+    now = np.pad(plan.batch_of.astype(np.int64), (0, len(bonds) - plan.users), constant_values=-1)
+    _check_whole(now, before, bonds)
+    if before is not None:
+        _check_retired(now, before, retired)
+    present: IntArray = np.flatnonzero(now >= 0)
+    # One key per batch of the new plan and part of it.
+    parts, first, sizes = np.unique(
+        now[present] * (len(bonds) + 1) + bonds[present] + 1, return_index=True, return_counts=True
+    )
+    small = np.flatnonzero(sizes < plan.privacy)
+    if len(small) == 0:
+        return
+    batch, part = divmod(int(parts[small[0]]), len(bonds) + 1)
+    size, user = int(sizes[small[0]]), int(present[first[small[0]]])
+    if part == 0:
+        raise UsageError(
+            f"batch {batch} of the plan has {size} users who never took part (user {user} is one), fewer than "
+            f"{plan.privacy}; let them wait until {plan.privacy} come together"
+        )
+    raise UsageError(
+        f"batch {batch} of the plan takes over a batch of {size} users (user {user} is one), fewer than the "
+        f"privacy level {plan.privacy}; keep the level at {size}, or retire that batch"
+    )
+
+
+def _check_whole(now: IntArray, before: BatchPlan | None, bonds: IntArray) -> None:
+    """Refuse a batch that is split."""
+    users: IntArray = np.flatnonzero(bonds != FREE)
+    parted = users[now[users] != now[bonds[users]]]
+    if len(parted):
+        user, other = int(parted[0]), int(bonds[parted[0]])
+        number = -1 if before is None or user >= before.users else int(before.batch_of[user])
+        batch = f"batch {number}" if number >= 0 else "a batch"
+        raise UsageError(
+            f"the plan splits {batch}, which has taken part: user {user} is not where user {other} is; keep the "
+            f"batch whole, merge it whole with others, retire it whole, or have all its owners override it"
+        )
+
+
+def _check_retired(now: IntArray, before: BatchPlan, retired: BoolArray) -> None:
+    """Refuse a retired batch that comes back; one that the plan before still lists may stay in it as it is."""
+    old = np.pad(before.batch_of, (0, len(now) - before.users), constant_values=-1)
+    here: IntArray = np.flatnonzero(retired & (now >= 0))
+    with_others = np.isin(now[here], now[~retired & (now >= 0)])
+    back = np.concatenate((here[old[here] < 0], here[with_others]))
+    if len(back):
+        raise UsageError(f"the plan brings user {back[0]} back, whose batch was retired; retired is for good")
+
 
 Change: TypeAlias = Callable[[], Round | None]
 """Makes the change that an event means, and returns the round that it closes."""
@@ -37,11 +92,12 @@ class History:
     """The state of a federation after some events; an event that breaks a rule raises and changes nothing.
 
     >>> history = History()
-    >>> for event in (Created(2, "x"), Enrolled(("ana", "bob"), (None, None)), Skipped(0, "nobody is there")):
+    >>> created, enrolled = events.Created(2, "x"), events.Enrolled(["ana"], [None])
+    >>> for event in (created, enrolled, events.Skipped(0, "nobody is there")):
     ...     _ = history.apply(event, time=0)
     >>> history.names, history.next_round, history.steps
-    (['ana', 'bob'], 1, 1)
-    >>> history.apply(Skipped(0, "again"), time=0)
+    (['ana'], 1, 1)
+    >>> history.apply(events.Skipped(0, "again"), time=0)
     Traceback (most recent call last):
     coterie.errors.UsageError: round 0 cannot be skipped: the next round is 1
     """
@@ -57,19 +113,17 @@ class History:
         self.open: CurrentRound | None = None
         self.next_round = 0
         self.steps = 0
-        self.counts: IntArray = np.zeros(0, dtype=np.int64)
-        self.bonds: IntArray = np.zeros(0, dtype=np.int64)
-        self.gone: BoolArray = np.zeros(0, dtype=np.bool_)
-        self.failures: IntArray = np.zeros(0, dtype=np.int64)
-        self._taken: set[str] = set()
+        self.counts = self.bonds = self.failures = NOBODY
+        self.retired_users: BoolArray = np.zeros(0, dtype=np.bool_)
+        self._name_set: set[str] = set()
 
-    def apply(self, event: Event, time: int) -> Round | None:
+    def apply(self, event: events.Event, time: int) -> Round | None:
         """Take an event in; return the round that it closes, if it does."""
         return self.prepare(event, time)()
 
-    def prepare(self, event: Event, time: int) -> Change:
+    def prepare(self, event: events.Event, time: int) -> Change:
         """Check an event against the rules and return what it will change, for when it is stored."""
-        if (self.ledger == "") != isinstance(event, Created):
+        if (self.ledger == "") != isinstance(event, events.Created):
             raise UsageError("a ledger begins with its creation, and has only one")
         return self._prepare(event, time)
 
@@ -82,19 +136,19 @@ class History:
         """For each batch of the plan in force, whether it was retired."""
         if self.plan is None or len(self.plan) == 0:
             return np.zeros(0, dtype=np.bool_)
-        return self.gone[self.plan.members[self.plan.starts[:-1]]]
+        return self.retired_users[self.plan.members[self.plan.starts[:-1]]]
 
     @singledispatchmethod
-    def _prepare(self, event: Event, time: int) -> Change:
+    def _prepare(self, event: events.Event, time: int) -> Change:
         del time
         raise TypeError(f"there is no rule for events of the kind {type(event).__name__}")
 
     @_prepare.register
-    def _created(self, event: Created, _: int) -> Change:
-        if event.version != VERSION or not event.ledger:
+    def _created(self, event: events.Created, _: int) -> Change:
+        if event.version != events.VERSION or not event.ledger:
             raise UsageError(
-                f"the records have the version {event.version}; this Coterie reads version {VERSION}: use the one "
-                f"that wrote them"
+                f"the records have the version {event.version}; this Coterie reads version {events.VERSION}: use "
+                f"the one that wrote them"
             )
 
         def change() -> None:
@@ -103,7 +157,7 @@ class History:
         return change
 
     @_prepare.register
-    def _bound(self, event: Bound, _: int) -> Change:
+    def _bound(self, event: events.Bound, _: int) -> Change:
         again = self.files.keys() & event.files.keys()
         if again or not event.files:
             which = f"{min(again)!r} is bound already" if again else "no file is named"
@@ -111,30 +165,30 @@ class History:
         return lambda: self.files.update(event.files)
 
     @_prepare.register
-    def _enrolled(self, event: Enrolled, _: int) -> Change:
+    def _enrolled(self, event: events.Enrolled, _: int) -> Change:
         if not event.names or len(event.names) != len(event.keys):
             raise UsageError(f"{len(event.names)} names were given with {len(event.keys)} keys; give one per user")
         if not all(event.names) or any("\0" in name for name in event.names):
             raise UsageError("a user's name is empty, or has a NUL byte in it; give every user a name of text")
         fresh = set(event.names)
-        again = fresh & self._taken
+        again = fresh & self._name_set
         if again or len(fresh) < len(event.names):
             which = f"{min(again)!r} is enrolled already" if again else "two users have the same name"
             raise UsageError(f"{which}; every user needs a name of its own")
 
         def change() -> None:
-            self._taken.update(fresh)
+            self._name_set.update(fresh)
             self.names.extend(event.names)
             self.keys.extend(event.keys)
             added = np.zeros(len(event.names), dtype=np.int64)
             self.counts = np.concatenate((self.counts, added))
             self.bonds = np.concatenate((self.bonds, added + FREE))
-            self.gone = np.concatenate((self.gone, added > 0))
+            self.retired_users = np.concatenate((self.retired_users, added > 0))
 
         return change
 
     @_prepare.register
-    def _planned(self, event: Planned, _: int) -> Change:
+    def _planned(self, event: events.Planned, _: int) -> Change:
         if self.open is not None:
             raise UsageError(f"round {self.open.event.round} is open; a plan changes between rounds")
         oldest = 0 if self.plan is None else self.plan.users
@@ -144,24 +198,24 @@ class History:
                 f"at most the {len(self.names)} that are enrolled"
             )
         plan = BatchPlan(event.users, event.privacy, event.batches.members, event.batches.starts)
-        check_successor(plan, self.plan, Bonds(self.bonds, self.gone))
+        check_successor(plan, self.plan, self.bonds, self.retired_users)
 
         def change() -> None:
-            same = _unchanged(self.plan, plan)
+            same = _same_batches(self.plan, plan)
             failures = np.zeros(len(plan), dtype=np.int64)
             failures[list(same.values())] = self.failures[list(same)]
             self.failures = failures
             self.charters = {same[batch]: charter for batch, charter in self.charters.items() if batch in same}
             left = np.ones(len(self.names), dtype=np.bool_)
             left[plan.members] = False
-            self.gone |= left & (self.bonds != FREE)
+            self.retired_users |= left & (self.bonds != FREE)
             self.plan = plan
             self.plans += 1
 
         return change
 
     @_prepare.register
-    def _chartered(self, event: Chartered, _: int) -> Change:
+    def _chartered(self, event: events.Chartered, _: int) -> Change:
         if len(event.batches) != len(event.charters) or not all(each is not None for each in event.charters):
             raise UsageError(f"{len(event.charters)} charters were given for {len(event.batches)} batches")
         self._check_batches(event.plan, event.batches, "chartered")
@@ -172,18 +226,18 @@ class History:
         return lambda: self.charters.update(charters)
 
     @_prepare.register
-    def _retired(self, event: Retired, _: int) -> Change:
+    def _retired(self, event: events.Retired, _: int) -> Change:
         users = self._check_batches(event.plan, event.batches, "retired")
-        if self.gone[users].any():
+        if self.retired_users[users].any():
             raise UsageError("a batch was retired already")
 
         def change() -> None:
-            self.gone[users] = True
+            self.retired_users[users] = True
 
         return change
 
     @_prepare.register
-    def _overridden(self, event: Overridden, _: int) -> Change:
+    def _overridden(self, event: events.Overridden, _: int) -> Change:
         users = self._check_batches(event.plan, event.batches, "overridden")
 
         def change() -> None:
@@ -204,7 +258,7 @@ class History:
         return self.plan.users_of(batches)
 
     @_prepare.register
-    def _opened(self, event: Opened, time: int) -> Change:
+    def _opened(self, event: events.Opened, time: int) -> Change:
         self._check_next(event.round, "opened")
         if event.plan != self.plans:
             origin = f"of plan {event.plan}" if event.plan else "not of batches"
@@ -216,7 +270,7 @@ class History:
             asked = f"has the number {event.asked[-1]}" if len(event.asked) else "is empty"
             raise UsageError(f"the cohort of round {event.round} {asked}; there are {known} {what} from 0 up")
         current = CurrentRound.of(event, time, self.plan)
-        if self.gone[current.users].any():
+        if self.retired_users[current.users].any():
             raise UsageError(f"round {event.round} asks a batch that was retired; retired is for good")
 
         def change() -> None:
@@ -230,9 +284,9 @@ class History:
         return change
 
     @_prepare.register
-    def _closed(self, event: Closed, time: int) -> Change:
+    def _closed(self, event: events.Closed, time: int) -> Change:
         current = self._check_open(event.round, "closed")
-        learned = current.expanded(event.learned, whole=event.whole)
+        learned = current.users_at(event.learned, whole=event.whole)
         if not event.whole and current.places(learned)[0]:
             raise UsageError(f"round {event.round}: the learned sets are whole batches, and must be named as such")
         if len(event.alone) and int(event.alone[-1]) >= len(current.users):
@@ -244,7 +298,7 @@ class History:
             )
         if event.committed == bool(event.reason):
             raise UsageError(f"round {event.round}: a round has a result, or a reason why it has none")
-        alone, lost = current.users[event.alone], _lost(current, event)
+        alone, lost = current.users[event.alone], current.losses(event.reasons, event.lost)
 
         def change() -> Round:
             self.open = None
@@ -271,7 +325,7 @@ class History:
         return change
 
     @_prepare.register
-    def _exposed(self, event: Exposed, _: int) -> Change:
+    def _exposed(self, event: events.Exposed, _: int) -> Change:
         self._check_known(event.round)
         if self.open is not None and self.open.event.round == event.round:
             raise UsageError(f"round {event.round} is open: what was learned in it is told when it is closed")
@@ -281,7 +335,7 @@ class History:
         return _nothing
 
     @_prepare.register
-    def _unfinished(self, event: Unfinished, time: int) -> Change:
+    def _unfinished(self, event: events.Unfinished, time: int) -> Change:
         current = self._check_open(event.round, "left unfinished")
 
         def change() -> Round:
@@ -291,7 +345,7 @@ class History:
         return change
 
     @_prepare.register
-    def _skipped(self, event: Skipped, time: int) -> Change:
+    def _skipped(self, event: events.Skipped, time: int) -> Change:
         self._check_next(event.round, "skipped")
 
         def change() -> Round:
@@ -302,7 +356,7 @@ class History:
         return change
 
     @_prepare.register
-    def _noted(self, event: Noted, _: int) -> Change:
+    def _noted(self, event: events.Noted, _: int) -> Change:
         self._check_known(event.round)
         return _nothing
 
@@ -327,32 +381,12 @@ def _nothing() -> None:
     """Change nothing: the record says it all."""
 
 
-def _lost(current: CurrentRound, event: Closed) -> dict[int, str]:
-    if len(event.lost) != len(event.reasons):
-        raise UsageError(
-            f"round {event.round}: {len(event.reasons)} reasons are given for {len(event.lost)} losses"
-        )
-    places = event.lost.members
-    if len(places) and int(places.max()) >= len(current.event.asked):
-        raise UsageError(f"round {event.round}: what was lost goes beyond the cohort")
-    lost = {
-        asked: reason
-        for reason, each in zip(event.reasons, event.lost, strict=True)
-        for asked in current.event.asked[each].tolist()
-    }
-    if len(lost) != len(places):
-        raise UsageError(f"round {event.round}: something was lost for two reasons")
-    return lost
-
-
-def _unchanged(before: BatchPlan | None, plan: BatchPlan) -> dict[int, int]:
+def _same_batches(before: BatchPlan | None, plan: BatchPlan) -> dict[int, int]:
     """Return the batches that go on with the same members, by their old number their new one."""
     if before is None or len(before) == 0:
         return {}
-    begins = before.starts[:-1]
-    now = plan.batch_of[before.members]
+    now, begins = plan.batch_of[before.members], before.starts[:-1]
     low, high = np.minimum.reduceat(now, begins), np.maximum.reduceat(now, begins)
     same = (low == high) & (low >= 0)
     same[same] = plan.sizes[low[same]] == before.sizes[same]
-    old: IntArray = np.flatnonzero(same)
-    return dict(zip(old.tolist(), low[old].tolist(), strict=True))
+    return dict(zip(np.flatnonzero(same).tolist(), low[same].tolist(), strict=True))

@@ -5,37 +5,30 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
-from types import TracebackType
 from typing import Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
-from coterie.ledger.account import Account
-from coterie.ledger.bodies import Lists, encode
-from coterie.ledger.events import (
-    VERSION,
-    Bound,
-    Chartered,
-    Closed,
-    Created,
-    Enrolled,
-    Event,
-    Exposed,
-    Noted,
-    Opened,
-    Overridden,
-    Planned,
-    Retired,
-    Skipped,
-    Unfinished,
-    event_of,
-    kind_of,
+from coterie.ledger import events
+from coterie.ledger.events import Event, Lists, encode, event_of
+from coterie.ledger.reading import LedgerReader
+from coterie.ledger.rounds import NOBODY, CurrentRound, Phase
+from coterie.ledger.store import (
+    BEGINNING,
+    Behind,
+    Busy,
+    Head,
+    Location,
+    Missing,
+    Record,
+    Store,
+    file_of,
+    is_url,
+    open_store,
 )
-from coterie.ledger.interface import BEGINNING, Behind, Busy, Head, Record, Store
-from coterie.ledger.location import Location, create_store, open_store
-from coterie.ledger.rounds import NOBODY, CurrentRound
+from coterie.storage.files import writing
 from coterie.values import BatchPlan, Cohort, IntArray
 from coterie.values.log import learned_set
 
@@ -51,7 +44,7 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Ledger(Account):
+class Ledger(LedgerReader):
     """The memory of a federation: its users, plans, charters and rounds, as a chain of records.
 
     Every operation is checked against everything before it, then stored durably; when it returns, it happened.
@@ -70,10 +63,9 @@ class Ledger(Account):
     (1, [1, 1, 0, 0], ParticipationLog(4 users, 1 rounds, 1 learned sets))
     """
 
-    def __init__(self, store: Store, clock: Clock, *, read_only: bool = False) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         """Not for callers: use `create` or `open`."""
-        # Whoever only reads wants a snapshot next; whoever runs rounds would keep a long history for nothing.
-        super().__init__(store, keep_rounds=read_only)
+        super().__init__(store)
         self._clock = clock
         self._coordinator = secrets.token_hex(8)
         self._claimed = False
@@ -81,19 +73,31 @@ class Ledger(Account):
     @classmethod
     def create(cls, location: Location, *, clock: Clock = system_clock) -> Self:
         """Make a new ledger: `location` is a file, a folder (for a `ledger.sqlite` in it) or a PostgreSQL URL."""
-        event = Created(VERSION, secrets.token_hex(16))
-        first = Record.after(BEGINNING, 1, clock(), kind_of(event), encode(event))
-        return cls._over(create_store(location, first), clock)
+        event = events.Created(events.VERSION, secrets.token_hex(16))
+        first = Record.after(BEGINNING, 1, clock(), event.kind(), encode(event))
+        return cls._over(open_store(location, first=first), clock)
 
     @classmethod
     def open(cls, location: Location, *, read_only: bool = False, clock: Clock = system_clock) -> Self:
         """Open a ledger and read all of it; a record that is not what was written there is refused."""
-        return cls._over(open_store(location, read_only=read_only), clock, read_only=read_only)
+        return cls._over(open_store(location, read_only=read_only), clock)
 
     @classmethod
-    def _over(cls, store: Store, clock: Clock, *, read_only: bool = False) -> Self:
+    def open_or_create(cls, location: Location, *, clock: Clock = system_clock) -> Self:
+        """Open a ledger, or make it where there is none yet, with the folder that its file lies in."""
+        if not is_url(location):
+            with writing(file := file_of(location)):
+                file.parent.mkdir(parents=True, exist_ok=True)
+            return cls.open(file, clock=clock) if file.exists() else cls.create(file, clock=clock)
         try:
-            return cls(store, clock, read_only=read_only)
+            return cls.open(location, clock=clock)
+        except Missing:
+            return cls.create(location, clock=clock)
+
+    @classmethod
+    def _over(cls, store: Store, clock: Clock) -> Self:
+        try:
+            return cls(store, clock)
         except BaseException:
             store.close()
             raise
@@ -105,15 +109,12 @@ class Ledger(Account):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def enrol(self, names: Sequence[str], keys: Sequence[bytes | None] | None = None) -> range:
         """Add users; return their numbers, which follow those of the users before."""
-        given = (None,) * len(names) if keys is None else tuple(keys)
-        self._append(lambda: Enrolled(tuple(names), given))
+        self._append(events.Enrolled(tuple(names), (None,) * len(names) if keys is None else tuple(keys)))
         return range(self.users - len(names), self.users)
 
     def publish_plan(self, plan: BatchPlan) -> None:
@@ -125,18 +126,17 @@ class Ledger(Account):
             raise UsageError("the plan names its users otherwise than the ledger; make it of the ledger's users")
         order = np.lexsort((plan.members, np.repeat(np.arange(len(plan)), plan.sizes)))
         batches = Lists(plan.starts, plan.members[order])
-        self._append(lambda: Planned(plan.users, plan.privacy, batches), fixed_plan=True)
+        self._append(events.Planned(plan.users, plan.privacy, batches), fixed_plan=True)
 
     def add_charters(self, charters: Mapping[int, bytes]) -> None:
         """Keep the charters of batches of the plan in force; a batch has one for good."""
-        number, batches = self.plan_number, sorted(charters)
-        event = Chartered(number, np.array(batches, dtype=np.int64), [charters[batch] for batch in batches])
-        self._append(lambda: event, fixed_plan=True)
+        batches = _numbers(charters)
+        event = events.Chartered(self.plan_number, batches, [charters[batch] for batch in batches.tolist()])
+        self._append(event, fixed_plan=True)
 
     def retire(self, batches: Iterable[int], reason: str) -> None:
         """Ask batches of the plan in force no more, for good."""
-        event = Retired(self.plan_number, _numbers(batches), reason)
-        self._append(lambda: event, fixed_plan=True)
+        self._append(events.Retired(self.plan_number, _numbers(batches), reason), fixed_plan=True)
 
     def override(self, batches: Iterable[int], reason: str) -> None:
         """Record that all owners in some batches of the plan in force permit that these are split.
@@ -144,12 +144,11 @@ class Ledger(Account):
         Their devices must have been told so by the owners themselves; a later plan may then put the users into
         other batches, and the audit judges the common refinement (`Snapshot.partition`).
         """
-        event = Overridden(self.plan_number, _numbers(batches), reason)
-        self._append(lambda: event, fixed_plan=True)
+        self._append(events.Overridden(self.plan_number, _numbers(batches), reason), fixed_plan=True)
 
     def bind(self, files: Mapping[str, str]) -> None:
         """Bind the ledger to files, by name and SHA-256 in hexadecimal: each name once, and for good."""
-        self._append(lambda: Bound(dict(files)))
+        self._append(events.Bound(dict(files)))
 
     @contextmanager
     def claim(self, *, wait: float = 1.0) -> Iterator[int | None]:
@@ -165,7 +164,7 @@ class Ledger(Account):
             self.refresh()
             current = self._history.open
             if current is not None:
-                self._append(lambda: Unfinished(current.event.round, self._coordinator))
+                self._append(events.Unfinished(current.event.round, self._coordinator))
             self._claimed = True
             try:
                 yield None if current is None else current.event.round
@@ -200,19 +199,17 @@ class Ledger(Account):
             raise UsageError(
                 f"the cohort is not a union of whole batches of plan {number}; choose it from that plan"
             )
-        self._append(
-            lambda: Opened(
-                round=self.next_round,
-                plan=number,
-                sealed=bool(sealed),
-                protocol=protocol,
-                terms=sha256(terms).hexdigest() if terms else "",
-                coordinator=self._coordinator,
-                asked=items,
-            ),
-            fixed_plan=True,
+        event = events.Opened(
+            round=self.next_round,
+            plan=number,
+            sealed=bool(sealed),
+            protocol=protocol,
+            terms=sha256(terms).hexdigest() if terms else "",
+            coordinator=self._coordinator,
+            asked=items,
         )
-        return self.next_round - 1
+        self._append(event, fixed_plan=True)
+        return event.round
 
     def commit_round(
         self,
@@ -257,7 +254,7 @@ class Ledger(Account):
         current = self._open(round_)
         whole, places = current.places(self._sets(learned))
         reasons, losses = _losses(lost or {}, current)
-        event = Closed(
+        event = events.Closed(
             round=round_,
             committed=not reason,
             reason=reason,
@@ -266,28 +263,30 @@ class Ledger(Account):
             alone=current.places_of_users(self._users(alone)),
             reasons=reasons,
             lost=losses,
-            metrics=_checked(metrics or {}),
+            metrics=_plain_metrics(metrics or {}),
             files=dict(files or {}),
         )
-        self._append(lambda: event)
+        self._append(event)
 
     def expose(self, round_: int, learned: Iterable[ArrayLike], alone: ArrayLike = ()) -> None:
         """Add to a round that is over what the server could open of it since, because messages came late."""
-        event = Exposed(round_, Lists.of(self._sets(learned)), self._users(alone))
-        self._append(lambda: event)
+        self._append(events.Exposed(round_, Lists.of(self._sets(learned)), self._users(alone)))
 
     def skip_round(self, reason: str) -> int:
         """Count a round without a cohort; return its number."""
         self._check_claim()
-        self._append(lambda: Skipped(self.next_round, reason))
+        self._append(events.Skipped(self.next_round, reason))
         return self.next_round - 1
 
     def note(
         self, round_: int, metrics: Mapping[str, float] | None = None, files: Mapping[str, str] | None = None
     ) -> None:
         """Keep numbers about a round that came to be known after it, and digests of files made of it."""
-        event = Noted(round_, _checked(metrics or {}), dict(files or {}))
-        self._append(lambda: event)
+        self._append(events.Noted(round_, _plain_metrics(metrics or {}), dict(files or {})))
+
+    def announce(self, phase: Phase) -> None:
+        """Tell those who watch what the open round is at; it is no part of the chain, and soon forgotten."""
+        self._store.announce(str(phase))
 
     def _sets(self, learned: Iterable[ArrayLike]) -> list[IntArray]:
         return [learned_set(users, self.users).astype(np.int64) for users in learned]
@@ -309,11 +308,15 @@ class Ledger(Account):
         if not self._claimed:
             raise UsageError(f"rounds are run by one coordinator at a time: claim {self.place} first")
 
-    def _append(self, make: Callable[[], Event], *, fixed_plan: bool = False) -> None:
-        """Store the event that `make` makes of the present state; make it anew where others were faster."""
+    def _append(self, event: Event, *, fixed_plan: bool = False) -> None:
+        """Store an event after all others; where somebody was faster, check it against what they stored."""
+        try:
+            body = encode(event)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{error.object!r:.60} is not valid text; change it") from None
         plan = self.plan_number
         while True:
-            record = self._record(make())
+            record = Record.after(self._head.hash, self._head.count + 1, self._clock(), event.kind(), body)
             change = self._history.prepare(event_of(record), record.time)
             try:
                 self._store.append([record], self._head)
@@ -323,15 +326,9 @@ class Ledger(Account):
                     raise
             else:
                 change()
+                self._builder = None
                 self._head = Head(record.seq, record.hash)
                 return
-
-    def _record(self, event: Event) -> Record:
-        try:
-            body = encode(event)
-        except UnicodeEncodeError as error:
-            raise UsageError(f"{error.object!r:.60} is not valid text; change it") from None
-        return Record.after(self._head.hash, self._head.count + 1, self._clock(), kind_of(event), body)
 
 
 def _numbers(batches: Iterable[int]) -> IntArray:
@@ -348,7 +345,7 @@ def _losses(lost: Mapping[int, str], current: CurrentRound) -> tuple[list[str], 
     return reasons, Lists.of(groups)
 
 
-def _checked(metrics: Mapping[str, float]) -> dict[str, float]:
+def _plain_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return metrics as plain numbers; one that is infinite, or not a number, is kept as such."""
     numbers: dict[str, float] = {}
     for name, value in metrics.items():

@@ -1,22 +1,19 @@
 """A ledger in a PostgreSQL database, in a schema of its own."""
 
-import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from coterie.errors import UsageError
-from coterie.ledger import migrations
-from coterie.ledger.interface import Behind, Busy, Damaged, Head, Record, sound_record
+from coterie.ledger.store import Busy, Damaged, Missing, Record, SqlStore, migrations, missing_migrations
 
 if TYPE_CHECKING:
     import psycopg
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_PIECE = 256  # records read at a time
 
 # Durable even where the server is set up not to be; and a coordinator whose machine is gone loses its lease within
 # about a minute.
@@ -42,7 +39,7 @@ _REFUSALS = {
 }
 
 
-class PostgresStore:
+class PostgresStore(SqlStore):
     """The records of a ledger in the tables of one schema; several ledgers live in one database side by side.
 
     The URL is libpq's, with one option more: `?ledger=photos` names the ledger, `coterie` unless given. The right
@@ -50,11 +47,14 @@ class PostgresStore:
     itself or through a pooler that keeps sessions.
     """
 
+    # When their turn comes, others see the head that the append before left.
+    lock = " FOR UPDATE"
+
     def __init__(self, address: "_Address", connection: "psycopg.Connection[Any]") -> None:
         """Not for callers: `create` and `open` check what they give."""
+        super().__init__(str(address))
         self._address = address
         self._connection = connection
-        self._process = os.getpid()
 
     @classmethod
     def create(cls, url: str, first: Record) -> "PostgresStore":
@@ -62,17 +62,17 @@ class PostgresStore:
         address = _Address(url)
         connection = address.connect(read_only=False)
         try:
-            with address.explained(), connection.transaction():
+            with address.explaining(), connection.transaction():
                 connection.execute(address.sql("CREATE SCHEMA {}"))
-                for step in (steps := migrations.steps("postgres")):
+                for step in (steps := migrations("postgres")):
                     connection.execute(step.encode())
                 connection.execute("INSERT INTO format VALUES (%s)", (len(steps),))
-                connection.execute(_INSERT, _row(first))
-                connection.execute("INSERT INTO head VALUES (%s, %s)", (first.seq, first.hash))
+                store = cls(address, connection)
+                store.begin(first)
         except BaseException:
             connection.close()
             raise
-        return cls(address, connection)
+        return store
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False) -> "PostgresStore":
@@ -80,7 +80,7 @@ class PostgresStore:
         address = _Address(url)
         connection = address.connect(read_only=read_only)
         try:
-            with address.explained():
+            with address.explaining():
                 _check_kind(connection, address, read_only=read_only)
         except BaseException:
             connection.close()
@@ -88,86 +88,59 @@ class PostgresStore:
         return cls(address, connection)
 
     @property
-    def place(self) -> str:
-        """The URL without a password."""
-        return str(self._address)
-
-    @property
     def durable(self) -> bool:
         """Whether the server syncs to its disk; one set up with fsync off can lose appends that returned."""
-        with self._used():
-            return self._connection.execute("SHOW fsync").fetchone() == ("on",)
-
-    def head(self) -> Head:
-        """Return the head that the last append left."""
-        with self._used():
-            return self._head("SELECT count, hash FROM head")
-
-    def append(self, records: Sequence[Record], expected: Head) -> None:
-        """Add records and move the head, durably and in one step."""
-        with self._used(), self._connection.transaction():
-            # The lock makes others wait; when their turn comes they see the head that this append leaves.
-            if self._head("SELECT count, hash FROM head FOR UPDATE") != expected:
-                raise Behind(f"{self.place}: another process appended first")
-            with self._connection.cursor() as cursor:
-                cursor.executemany(_INSERT, map(_row, records))
-            moved = (records[-1].seq, records[-1].hash)
-            self._connection.execute("UPDATE head SET count = %s, hash = %s", moved)
-
-    def read(self, after: int) -> Iterator[Record]:
-        """Yield the records with a larger number than `after`, in order, as they are."""
-        while True:
-            with self._used():
-                rows = self._connection.execute(
-                    "SELECT seq, time, kind, body, hash FROM record WHERE seq > %s ORDER BY seq LIMIT %s",
-                    (after, _PIECE),
-                    binary=True,
-                ).fetchall()
-            if not rows:
-                return
-            yield from (sound_record(*row) for row in rows)
-            after = rows[-1][0]
+        with self._guard():
+            return self._execute("SHOW fsync") == [("on",)]
 
     @contextmanager
     def lease(self) -> Iterator[None]:
         """Hold the right to run rounds: an advisory lock, which the server drops when the connection ends."""
-        key = int.from_bytes(sha256(b"coterie lease " + self._address.ledger.encode()).digest()[:8], signed=True)
-        if not self._lock_call("SELECT pg_try_advisory_lock(%s)", key):
+        key = self._lease_key
+        with self._guard():
+            locked = self._execute("SELECT pg_try_advisory_lock(?)", (key,))
+        if locked != [(True,)]:
             raise Busy(f"{self.place}: another coordinator runs the rounds of this ledger")
         try:
             yield
         finally:
-            with suppress(UsageError):  # a connection that is gone took the lock with it
-                self._lock_call("SELECT pg_advisory_unlock(%s)", key)
+            with suppress(UsageError), self._guard():  # a connection that is gone took the lock with it
+                self._execute("SELECT pg_advisory_unlock(?)", (key,))
 
-    def _lock_call(self, statement: str, key: int) -> bool:
-        with self._used():
-            row = self._connection.execute(statement.encode(), (key,)).fetchone()
-            return row == (True,)
+    @property
+    def _lease_key(self) -> int:
+        return int.from_bytes(sha256(b"coterie lease " + self._address.ledger.encode()).digest()[:8], signed=True)
+
+    def announce(self, text: str) -> None:
+        """Make it the name of this connection, which everybody can see and which ends with it."""
+        with suppress(UsageError), self._guard():
+            self._execute("SELECT set_config('application_name', ?, false)", (text,))
+
+    def announcement(self) -> str | None:
+        """Return the name of the connection that holds the lease."""
+        high, low = divmod(self._lease_key % (1 << 64), 1 << 32)
+        with self._guard():
+            rows = self._execute(
+                "SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid) "
+                "WHERE locktype = 'advisory' AND granted AND classid::bigint = ? AND objid::bigint = ? "
+                "AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                (high, low),
+            )
+        return str(rows[0][0] or "") if rows else None
 
     def close(self) -> None:
         """Let go of the connection."""
         self._connection.close()
 
-    def _head(self, statement: str) -> Head:
-        rows = self._connection.execute(statement.encode()).fetchall()
-        if len(rows) != 1:
-            raise Damaged(f"{self.place} is damaged: it does not say where it ends; run coterie ledger verify")
-        return Head(*rows[0])
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        cursor = self._connection.execute(statement.replace("?", "%s").encode(), values, binary=True)
+        return cursor.fetchall() if cursor.description else []
 
-    @contextmanager
-    def _used(self) -> Iterator[None]:
-        if os.getpid() != self._process:
-            raise UsageError(f"{self.place} was opened in another process; open it in this one")
-        with self._address.explained():
-            yield
+    def _transaction(self) -> AbstractContextManager[object]:
+        return self._connection.transaction()
 
-
-_INSERT = "INSERT INTO record (seq, time, kind, hash, body) VALUES (%s, %s, %s, %s, %s)"
-
-
-def _row(record: Record) -> tuple[int, int, str, bytes, bytes]:
-    return record.seq, record.time, record.kind, record.hash, record.body
+    def _explaining(self) -> AbstractContextManager[None]:
+        return self._address.explaining()
 
 
 class _Address:
@@ -216,7 +189,7 @@ class _Address:
             raise UsageError(
                 "a ledger in PostgreSQL needs psycopg: pip install 'coterie[postgres]', or use a file"
             ) from None
-        with self.explained():
+        with self.explaining():
             connection = psycopg.connect(
                 self._url, autocommit=True, connect_timeout=10, application_name="coterie ledger"
             )
@@ -227,7 +200,7 @@ class _Address:
             return connection
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def explaining(self) -> Iterator[None]:
         """Turn what PostgreSQL refuses into a UsageError that says what to do, without the password."""
         import psycopg
 
@@ -265,14 +238,10 @@ def _reason(error: "psycopg.Error") -> str:
     return "the URL is not one that PostgreSQL knows; check its options"
 
 
-def _exists(connection: "psycopg.Connection[Any]", ledger: str) -> bool:
-    rows = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (ledger,))
-    return rows.fetchone() is not None
-
-
 def _check_kind(connection: "psycopg.Connection[Any]", address: _Address, *, read_only: bool) -> None:
-    if not _exists(connection, address.ledger):
-        raise UsageError(f"{address} has no ledger {address.ledger!r}; check the name, or create the ledger")
+    schema = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (address.ledger,))
+    if schema.fetchone() is None:
+        raise Missing(f"{address} has no ledger {address.ledger!r}; check the name, or create the ledger")
     # A view in a table's place can go on without end, and must not be read.
     kinds = connection.execute(
         "SELECT relname, relkind::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
@@ -297,4 +266,4 @@ def _lacking(connection: "psycopg.Connection[Any]", address: _Address) -> list[s
     rows = connection.execute("SELECT version FROM format").fetchall()
     if len(rows) != 1:
         raise Damaged(f"{address} is damaged: it does not say which version it has")
-    return migrations.missing_steps("postgres", rows[0][0], str(address))
+    return missing_migrations("postgres", rows[0][0], str(address))

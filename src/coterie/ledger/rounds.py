@@ -1,15 +1,19 @@
-"""A round as the ledger tells it: who was asked, what the server could open, how it ended."""
+"""What a ledger tells: each round, who was asked and what the server could open, and a snapshot of it all."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.ledger.bodies import Lists
-from coterie.ledger.events import Opened
-from coterie.values import BatchPlan, Cohort, IntArray
+from coterie.ledger.events import Lists, Opened
+from coterie.ledger.store import Head
+from coterie.values import BatchPlan, Cohort, IntArray, LogBuilder, ParticipationLog
 
 NOBODY: IntArray = np.zeros(0, dtype=np.int64)
 PLAIN = "plain"
@@ -71,6 +75,30 @@ class Round:
         return len(self.alone) > 0 and self.protocol != PLAIN
 
 
+@dataclass(frozen=True)
+class Phase:
+    """What a round is at: a phase, counted from 0, in which so many users were asked. No record holds it.
+
+    >>> Phase.parse(str(Phase(round=3, number=1, asked=12)))
+    Phase(round=3, number=1, asked=12)
+    """
+
+    round: int
+    number: int
+    asked: int
+
+    _FORM: ClassVar = re.compile(r"coterie round (\d{1,15}) phase (\d{1,6}) asked (\d{1,12})")
+
+    def __str__(self) -> str:
+        return f"coterie round {self.round} phase {self.number} asked {self.asked}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Phase | None":
+        """Return the phase that a text is; None if it is none."""
+        match = cls._FORM.fullmatch(text)
+        return None if match is None else cls(*map(int, match.groups()))
+
+
 @dataclass(frozen=True, eq=False)
 class CurrentRound:
     """The round that is open: what was asked, and the users that this means, batch after batch and sorted."""
@@ -117,7 +145,7 @@ class CurrentRound:
             assumed=True,
         )
 
-    def expanded(self, places: Lists, *, whole: bool) -> tuple[IntArray, ...]:
+    def users_at(self, places: Lists, *, whole: bool) -> tuple[IntArray, ...]:
         """Return as users the lists of places in what was asked, if whole, else in the users."""
         source = self.event.asked if whole else self.users
         if len(places.members) and int(places.members.max()) >= len(source):
@@ -148,6 +176,20 @@ class CurrentRound:
         """Return the places of some users of the cohort."""
         return self._places(users, self.users, "user")
 
+    def losses(self, reasons: Sequence[str], places: Lists) -> dict[int, str]:
+        """Return why each of what was asked was lost, from a list of places for each reason."""
+        if len(places) != len(reasons):
+            raise UsageError(
+                f"round {self.event.round}: {len(reasons)} reasons are given for {len(places)} losses"
+            )
+        if len(places.members) and int(places.members.max()) >= len(self.event.asked):
+            raise UsageError(f"round {self.event.round}: what was lost goes beyond the cohort")
+        asked = zip(reasons, places, strict=True)
+        lost = {each: reason for reason, at in asked for each in self.event.asked[at].tolist()}
+        if len(lost) != len(places.members):
+            raise UsageError(f"round {self.event.round}: something was lost for two reasons")
+        return lost
+
     def users_asked(self, asked: Sequence[int]) -> IntArray:
         """Return the users of some of what was asked."""
         items = np.array(sorted(asked), dtype=np.int64)
@@ -159,3 +201,88 @@ class CurrentRound:
         if len(strangers):
             raise UsageError(f"{what} {strangers[0]} was not asked in round {self.event.round}")
         return at
+
+
+@dataclass(frozen=True, eq=False)
+class BatchChange:
+    """Users whose batch was retired or overridden before the round numbered `since`, and why."""
+
+    since: int
+    users: IntArray
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """What a ledger holds up to a head; nothing in it changes when the ledger goes on.
+
+    `rounds` have everything that came to be known about them, also later. `asked`, `included` and `lost` count
+    rounds for each batch of the plan in force; of a merged batch, for the member that took part least.
+    """
+
+    id: str
+    head: Head
+    names: tuple[str, ...]
+    plan: BatchPlan | None
+    plan_number: int
+    charters: Mapping[int, bytes]
+    files: Mapping[str, str]
+    """SHA-256 of the files that the ledger belongs to, by name."""
+    rounds: tuple[Round, ...]
+    steps: int
+    counts: IntArray
+    """In how many committed rounds each user was included (f_i)."""
+    asked: IntArray
+    included: IntArray
+    lost: IntArray
+    retired: tuple[BatchChange, ...]
+    """Batches that are asked no more."""
+    overrides: tuple[BatchChange, ...]
+    """Batches that their owners permitted to be split."""
+    partition: IntArray
+    """The common refinement of all batches that were ever asked: users with the same number were always asked
+    together. Users who were never asked as part of a batch have -1."""
+
+    @property
+    def users(self) -> int:
+        """The number of users."""
+        return len(self.names)
+
+    @property
+    def next_round(self) -> int:
+        """The number of the next round."""
+        return len(self.rounds)
+
+    @property
+    def waiting(self) -> int:
+        """How many users are enrolled and in no plan yet."""
+        return self.users - (self.plan.users if self.plan is not None else 0)
+
+    @property
+    def states(self) -> Mapping[State, int]:
+        """How many rounds ended in which way."""
+        counts = Counter(each.state for each in self.rounds)
+        return {state: counts[state] for state in State}
+
+    @property
+    def assumed_rounds(self) -> tuple[int, ...]:
+        """The sealed rounds that ended without a report: every batch asked counts as learned by itself."""
+        return tuple(each.number for each in self.rounds if each.assumed and each.sealed)
+
+    @property
+    def unknown_rounds(self) -> tuple[int, ...]:
+        """The rounds without a seal of which it is not known what was learned: their users count as alone."""
+        return tuple(each.number for each in self.rounds if each.unknown)
+
+    @property
+    def plain_rounds(self) -> tuple[int, ...]:
+        """The rounds in which the server saw every update by itself."""
+        return tuple(each.number for each in self.rounds if each.protocol == PLAIN)
+
+    @cached_property
+    def log(self) -> ParticipationLog:
+        """All that the server could open, for the audit to judge (`Round.exposure`)."""
+        builder = LogBuilder(self.users, self.names)
+        for each in self.rounds:
+            builder.append(*each.exposure)
+        return builder.build()

@@ -3,19 +3,16 @@
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 
 from coterie.errors import UsageError
-from coterie.ledger import migrations
-from coterie.ledger.bodies import LARGEST
-from coterie.ledger.interface import Behind, Busy, Damaged, Head, Record, sound_record
+from coterie.ledger.events import LARGEST
+from coterie.ledger.store import Busy, Damaged, Record, SqlStore, migrations, missing_migrations
 from coterie.storage.files import sync_folder, writing
 from coterie.storage.sqlite import DURABLE, FileKind, connect, error_code
 
-_INSERT = "INSERT INTO record (seq, time, kind, hash, body) VALUES (?, ?, ?, ?, ?)"
 _WAIT = 10.0  # seconds that an append or a read waits for others; none holds the file for long
-_PIECE = 256  # records read at a time; between two pieces others can append
 
 
 def _damaged(place: str, error: sqlite3.Error | UnicodeDecodeError) -> UsageError:
@@ -41,8 +38,10 @@ _KIND = FileKind(
 )
 
 
-class SqliteStore:
+class SqliteStore(SqlStore):
     """The records of a ledger in a file; a file `…-lease` beside it is locked by whoever runs rounds.
+
+    A file `…-phase` says what the round is at.
 
     A commit is on the disk when `append` returns; a process or a machine that dies at any instant leaves all of
     an append or nothing. Keep the file on a local disk: locks on network file systems are unreliable.
@@ -50,17 +49,15 @@ class SqliteStore:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         """Not for callers: `create` and `open` check what they give."""
-        self._path = path
+        super().__init__(os.fspath(path))
         self._connection = connection
-        self._process = os.getpid()
 
     @classmethod
     def create(cls, path: Path, first: Record) -> "SqliteStore":
         """Make the file with its first record; `path` is whole from its first instant, or not there."""
         # It tells who took part when: at first, nobody but its owner can open it.
-        _KIND.create(
-            path, lambda connection: _fill(connection, first), "; open that ledger, or choose another name"
-        )
+        exists = "; open that ledger, or choose another name"
+        _KIND.create(path, lambda connection: cls._fill(path, connection, first), exists)
         return cls.open(path)
 
     @classmethod
@@ -74,7 +71,7 @@ class SqliteStore:
         writable = os.access(target, os.W_OK) and os.access(target.parent, os.W_OK | os.X_OK)
         if not (read_only or writable):
             raise UsageError(f"{path} cannot be written: it, its folder or the disk is read-only; permit writing")
-        with _KIND.explained(str(path)):
+        with _KIND.explaining(str(path)):
             connection = _connect(target, "rw" if writable else "ro")
             try:
                 if read_only:
@@ -90,72 +87,65 @@ class SqliteStore:
                 raise
         return cls(path, connection)
 
-    @property
-    def place(self) -> str:
-        """The path, as it was given."""
-        return os.fspath(self._path)
+    @classmethod
+    def _fill(cls, path: Path, connection: sqlite3.Connection, first: Record) -> None:
+        _migrate(connection, migrations("sqlite"), 0)
+        cls(path, connection).begin(first)
 
     @property
     def durable(self) -> bool:
         """Always: every append is synced to the disk."""
         return True
 
-    def head(self) -> Head:
-        """Return the head that the last append left."""
-        with self._used():
-            return self._head()
-
-    def append(self, records: Sequence[Record], expected: Head) -> None:
-        """Add records and move the head, durably and in one step."""
-        with self._used(), self._transaction():
-            if self._head() != expected:
-                raise Behind(f"{self._path}: another process appended first")
-            self._connection.executemany(_INSERT, map(_row, records))
-            self._connection.execute("UPDATE head SET count = ?, hash = ?", (records[-1].seq, records[-1].hash))
-
-    def read(self, after: int) -> Iterator[Record]:
-        """Yield the records with a larger number than `after`, in order, as they are."""
-        while True:
-            with self._used():
-                rows = self._connection.execute(
-                    "SELECT seq, time, kind, body, hash FROM record WHERE seq > ? ORDER BY seq LIMIT ?",
-                    (after, _PIECE),
-                ).fetchall()
-            if not rows:
-                return
-            for row in rows:
-                # A damaged tree can lead back to where it began, again and again.
-                if not isinstance(row[0], int) or row[0] <= after:
-                    raise Damaged(f"{self._path} is damaged: its records are not in order")
-                after = row[0]
-                yield sound_record(*row)
+    def _beside(self, what: str) -> Path:
+        return Path(f"{os.path.realpath(self.place)}-{what}")
 
     @contextmanager
     def lease(self) -> Iterator[None]:
         """Hold the right to run rounds: a lock on a file beside, which the system drops when the process ends."""
-        beside = Path(f"{os.path.realpath(self._path)}-lease")
-        with _KIND.explained(str(beside)):
+        beside = self._beside("lease")
+        with _KIND.explaining(str(beside)):
             connection = _connect(beside, "rwc")
         with closing(connection):
-            with _KIND.explained(str(beside)):
+            with _KIND.explaining(str(beside)):
                 connection.execute("PRAGMA busy_timeout = 0")
                 try:
                     connection.execute("BEGIN EXCLUSIVE")
                 except sqlite3.OperationalError as error:
                     if error_code(error) != sqlite3.SQLITE_BUSY:
                         raise
-                    raise Busy(f"{self._path}: another coordinator runs the rounds of this ledger") from None
+                    raise Busy(f"{self.place}: another coordinator runs the rounds of this ledger") from None
             yield
+
+    def announce(self, text: str) -> None:
+        """Write it to a file `…-phase` beside, which no power cut need spare."""
+        whole, part = self._beside("phase"), self._beside(f"phase-{os.getpid()}")
+        with suppress(OSError):
+            part.write_text(text, encoding="ascii")
+            part.replace(whole)
+
+    def announcement(self) -> str | None:
+        """Return what stands in the file beside, if the lease is held."""
+        try:
+            # Whoever wants the lease at this instant waits for longer than this takes.
+            with closing(connect(self._beside("lease"), "ro", 0)) as lease:
+                lease.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        except sqlite3.OperationalError as error:
+            if error_code(error) == sqlite3.SQLITE_BUSY:
+                with suppress(OSError, ValueError):
+                    return self._beside("phase").read_text(encoding="ascii")
+                return ""
+        return None
 
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
 
-    def _head(self) -> Head:
-        rows = self._connection.execute("SELECT count, hash FROM head").fetchall()
-        if len(rows) != 1 or not (isinstance(rows[0][0], int) and isinstance(rows[0][1], bytes)):
-            raise Damaged(f"{self._path} is damaged: it does not say where it ends; run coterie ledger verify")
-        return Head(*rows[0])
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        return self._connection.execute(statement, values).fetchall()
+
+    def _explaining(self) -> AbstractContextManager[None]:
+        return _KIND.explaining(self.place)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -168,29 +158,12 @@ class SqliteStore:
                 self._connection.execute("ROLLBACK")
             raise
 
-    @contextmanager
-    def _used(self) -> Iterator[None]:
-        if os.getpid() != self._process:
-            raise UsageError(f"{self._path} was opened in another process; open it in this one")
-        with _KIND.explained(self.place):
-            yield
-
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     connection = connect(path, mode, _WAIT)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST + _KIND.page)  # a longer value is no record's
     connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged text need not be UTF-8
     return connection
-
-
-def _fill(connection: sqlite3.Connection, first: Record) -> None:
-    _migrate(connection, migrations.steps("sqlite"), 0)
-    connection.execute(_INSERT, _row(first))
-    connection.execute("INSERT INTO head VALUES (?, ?)", (first.seq, first.hash))
-
-
-def _row(record: Record) -> tuple[int, int, str, bytes, bytes]:
-    return record.seq, record.time, record.kind, record.hash, record.body
 
 
 def _migrate(connection: sqlite3.Connection, steps: Sequence[str], version: int) -> None:
@@ -211,7 +184,7 @@ def _check_kind(connection: sqlite3.Connection, path: Path, *, read_only: bool) 
     if connection.execute("PRAGMA journal_mode").fetchone() != ("delete",):
         raise Damaged(f"{path} is damaged: another program changed its journal mode")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    missing = migrations.missing_steps("sqlite", version, str(path))
+    missing = missing_migrations("sqlite", version, str(path))
     _check_schema(connection, path, version)
     if not missing:
         return
@@ -219,7 +192,7 @@ def _check_kind(connection: sqlite3.Connection, path: Path, *, read_only: bool) 
         raise UsageError(f"{path} has the version {version} of an older Coterie; open it once for writing")
     connection.execute("BEGIN IMMEDIATE")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    _migrate(connection, migrations.missing_steps("sqlite", version, str(path)), version)
+    _migrate(connection, missing_migrations("sqlite", version, str(path)), version)
     connection.execute("COMMIT")
 
 
@@ -227,7 +200,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path, version: int) -> N
     """Refuse tables that no ledger made: a view in a table's place can be endless, and a trigger do anything."""
     query = "SELECT type, name, tbl_name, substr(sql, 1, 10000) FROM sqlite_schema ORDER BY name LIMIT 100"
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
-        _migrate(model, migrations.steps("sqlite")[:version], 0)
+        _migrate(model, migrations("sqlite")[:version], 0)
         expected = model.execute(query).fetchall()
     if connection.execute(query).fetchall() != expected:
         raise Damaged(f"{path} is damaged: its tables are not those of a ledger; restore it from a copy")

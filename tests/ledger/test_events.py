@@ -7,8 +7,8 @@ import pytest
 
 from coterie import UsageError
 from coterie.ledger import events
-from coterie.ledger.bodies import LARGEST, decode, encode
-from coterie.ledger.interface import Damaged
+from coterie.ledger.events import LARGEST, decode, encode
+from coterie.ledger.store import Damaged
 from support.ledgers import bodies
 
 BODIES = bodies()
