@@ -2,6 +2,9 @@
 
 The content is opaque bytes here; docs/protocol.md says what goes in. Chain keys and round counter are one record,
 moved on in one durable transaction before anything leaves the device (§3).
+
+In: a device's records, as bytes.
+Out: the same records after a crash, and never older ones.
 """
 
 import os
@@ -11,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from coterie.errors import UsageError
@@ -76,7 +78,7 @@ class MonotonicCounter(Protocol):
         ...
 
 
-class Slot:
+class _Slot:
     """The record of one scope inside a transaction: read `content`, assign the bytes that are to follow it."""
 
     __slots__ = ("content",)
@@ -149,7 +151,7 @@ class DeviceFile:
         waits for other processes and threads at most.
         """
         target = Path(os.path.realpath(path))
-        with closing(_begin(target, wait)) as connection, _explained(target):
+        with closing(_begin(target, wait)) as connection, _explaining(target):
             if connection.execute("PRAGMA integrity_check(1)").fetchall() != [(b"ok",)]:
                 raise _damaged(target, "SQLite's integrity check fails")
             memory = _Memory(connection, target)
@@ -168,11 +170,11 @@ class DeviceFile:
     @property
     def scopes(self) -> tuple[str, ...]:
         """The data scopes of which there is a record."""
-        with closing(_begin(self._path, self._wait)) as connection, _explained(self._path):
+        with closing(_begin(self._path, self._wait)) as connection, _explaining(self._path):
             return tuple(sorted(scope.decode() for scope in _Memory(connection, self._path).digests))
 
     @contextmanager
-    def transaction(self, scope: str) -> Iterator[Slot]:
+    def transaction(self, scope: str) -> Iterator[_Slot]:
         """Give the record of a data scope, None if there is none yet, and store what is assigned to it.
 
         Leaving the block stores the new content durably, and only then goes on; an exception from the block
@@ -180,17 +182,17 @@ class DeviceFile:
         that is raised, and the record is the one before; only after an error of the disk it can be the one
         after.
         """
-        identity, name, process = self.identity, _encoded(scope), os.getpid()
+        identity, name, process = self.identity, _encode_scope(scope), os.getpid()
         # A connection for every transaction: none is carried through a fork, or keeps a page that is stale.
         # Closing it rolls back what was not committed.
         with closing(_begin(self._path, self._wait)) as connection:
-            with _explained(self._path):
+            with _explaining(self._path):
                 memory = _Memory(connection, self._path)
                 if memory.identity != identity:
                     raise UsageError(f"{self._path} is another device's file now; open it again")
                 memory.check_generation(self._counter)
                 content = memory.read(name)
-            slot = Slot(content)
+            slot = _Slot(content)
             yield slot
             if os.getpid() != process:
                 raise UsageError(f"{self._path}: a transaction must end in the process that began it")
@@ -200,7 +202,7 @@ class DeviceFile:
             if not isinstance(following, bytes) or len(following) > _LARGEST:
                 what = f"{len(following)}" if isinstance(following, bytes) else type(following).__name__
                 raise UsageError(f"{self._path}: a record must be bytes, at most {_LARGEST} of them, not {what}")
-            with _explained(self._path):
+            with _explaining(self._path):
                 memory.write(name, following)
                 connection.execute("COMMIT")
             if self._counter is not None:
@@ -213,9 +215,7 @@ class DeviceFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -294,7 +294,7 @@ def _sha256(*fields: bytes) -> bytes:
     return state.digest()
 
 
-def _encoded(scope: str) -> bytes:
+def _encode_scope(scope: str) -> bytes:
     try:
         return scope.encode()
     except UnicodeEncodeError:
@@ -304,7 +304,7 @@ def _encoded(scope: str) -> bytes:
 def _begin(path: Path, wait: float) -> sqlite3.Connection:
     """Return a connection that holds the file alone, once it has proved to be a device's file."""
     _check_file(path)
-    with _explained(path, wait):
+    with _explaining(path, wait):
         connection = _connect(path)
         try:
             _lock(connection, wait)
@@ -375,7 +375,7 @@ def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextmanager
-def _explained(path: Path, wait: float = 0) -> Iterator[None]:
+def _explaining(path: Path, wait: float = 0) -> Iterator[None]:
     """Turn what SQLite refuses into a UsageError that says what to do."""
-    with _KIND.explained(str(path), wait=wait):
+    with _KIND.explaining(str(path), wait=wait):
         yield

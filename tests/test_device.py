@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from coterie.device import DeviceFile, file
+from coterie import device as device_room
+from coterie.device import DeviceFile
 from coterie.errors import UsageError
 
 IDENTITY = bytes(range(32))
@@ -43,8 +44,8 @@ def path(written, tmp_path):
 def careless(monkeypatch):
     """For thousands of transactions whose durability is not the question: nothing is synced."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    careless = replace(file._KIND, settings="PRAGMA synchronous = OFF; PRAGMA secure_delete = ON;")  # noqa: SLF001
-    monkeypatch.setattr(file, "_KIND", careless)
+    careless = replace(device_room._KIND, settings="PRAGMA synchronous = OFF; PRAGMA secure_delete = ON;")  # noqa: SLF001
+    monkeypatch.setattr(device_room, "_KIND", careless)
 
 
 def store(device, scope, content):
