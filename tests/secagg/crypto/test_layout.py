@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 
 from coterie.errors import UsageError
-from coterie.secagg.crypto.layout import Layout
+from coterie.secagg.crypto.quantiser import Layout
 
 arrays = stn.arrays(
     st.sampled_from([np.float16, np.float32, np.float64]),

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
 from coterie.errors import UsageError
 from coterie.secagg.crypto.keys import Seed
-from coterie.secagg.crypto.layout import FLOATS, Floats
-from coterie.secagg.crypto.quantiser import Quantiser
+from coterie.secagg.crypto.quantiser import FLOATS, Floats, Quantiser
 from coterie.secagg.crypto.ring import PIECE, Ring, Words
 
 BLOCK_BYTES = 16

@@ -91,7 +91,7 @@ def correct(points: Sequence[int], shares: Words, threshold: int) -> tuple[bytes
     >>> secret == bytes(range(32)), wrong
     (True, [2])
     """
-    decoded = [_decoded_limb(points, column, threshold) for column in shares.T.tolist()]
+    decoded = [decode_values(points, column, threshold) for column in shares.T.tolist()]
     limbs, wrong = [], set[int]()
     for result in decoded:
         if result is None:
@@ -102,8 +102,11 @@ def correct(points: Sequence[int], shares: Words, threshold: int) -> tuple[bytes
     return None if secret is None else (secret, sorted(wrong))
 
 
-def _decoded_limb(points: Sequence[int], values: list[int], threshold: int) -> tuple[int, set[int]] | None:
-    """Return the value at 0 of the polynomial through most of the values, and the places of the others."""
+def decode_values(points: Sequence[int], values: list[int], threshold: int) -> tuple[int, set[int]] | None:
+    """Return the value at 0 of the polynomial through most of the values, and the places of the others.
+
+    The polynomial has a degree below `threshold`; None if more than (m - threshold) / 2 of m values miss it.
+    """
     from flint import nmod, nmod_poly
 
     p, radius = PRIME_31.modulus, (len(points) - threshold) // 2
@@ -141,11 +144,11 @@ def lagrange(points: Numbers) -> Numbers:
         difference = (other - points) % _P
         difference[:, index] = 1
         below = below * difference % _P
-    return above * _inverse(below) % _P
+    return above * inverse(below) % _P
 
 
-def _inverse(numbers: Numbers) -> Numbers:
-    """Return x^(p-2) = 1/x; p - 2 is binary 1…101."""
+def inverse(numbers: Numbers) -> Numbers:
+    """Return 1/x = x^(p-2), modulo p."""
     result, power = np.ones_like(numbers), numbers
     exponent = PRIME_31.modulus - 2
     while exponent:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import TooFewUsers, UsageError
-from coterie.secagg.batch.parameters import Parameters
 from coterie.secagg.crypto.keys import Seed
 from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import PRIME_31, Words
+from coterie.secagg.crypto.shamir import decode_values, inverse
 
 _P = PRIME_31.modulus
 _HALF_BITS = 16
@@ -28,16 +28,7 @@ _CHECKS = 2
 
 @dataclass(frozen=True)
 class Code:
-    """How the masks of n users are shared: t colluders learn nothing, and U evaluations decode a sum.
-
-    U = n - ⌊δn⌋ - 2e and t = ⌊γn⌋: if no more than ⌊δn⌋ users are lost, U + 2e evaluations are left, so that e
-    wrong ones are corrected. Everybody derives these from the charter and the roster; they are never sent.
-
-    >>> Code.of(100, Parameters())
-    Code(users=100, privacy=20, needed=60)
-    >>> Code.of(100, Parameters()).pieces
-    40
-    """
+    """How the masks of n users are shared: t colluders learn nothing, and U evaluations decode a sum."""
 
     users: int
     """n."""
@@ -54,13 +45,6 @@ class Code:
             )
         if self.users + self.needed >= _P:
             raise UsageError(f"{self.users} users are too many for the field")
-
-    @classmethod
-    def of(cls, users: int, parameters: Parameters) -> "Code":
-        """Return the code for a roster: e is a twentieth of the users, at least one where there is room for it."""
-        privacy, left = parameters.colluding(users), users - parameters.lost(users)
-        errors = min(max(1, users // 20), max(0, (left - privacy - 1) // 2))
-        return cls(users, privacy, left - 2 * errors)
 
     @property
     def pieces(self) -> int:
@@ -112,14 +96,13 @@ class Code:
         Keystream(randomness, PRIME_31).words_into(drawn)
         values = multiply(sums, drawn.reshape(sums.shape[1], _CHECKS))
         points = self.points(holders)
-        wrong: set[int] = set()
+        wrong: set[int] | None = set()
         for column in values.T:
-            if not _on_polynomial(points, column, self.needed):
-                wrong |= _wrong_places(points, column, self.needed)
-        right = [row for row in range(len(holders)) if row not in wrong]
-        if len(right) < self.needed or not all(
-            _on_polynomial(points[right], column, self.needed) for column in values[right].T
-        ):
+            if wrong is not None and not _on_polynomial(points, column, self.needed):
+                decoded = decode_values(points.tolist(), column.tolist(), self.needed)
+                wrong = None if decoded is None else wrong | decoded[1]
+        right = [row for row in range(len(holders)) if wrong is not None and row not in wrong]
+        if len(right) < self.needed:
             raise TooFewUsers(
                 f"{len(holders)} sums of shares do not belong together; {(len(holders) - self.needed) // 2} wrong "
                 "ones can be corrected"
@@ -162,14 +145,18 @@ def _reduced(product: NDArray[np.float64]) -> NDArray[np.int64]:
 def lagrange_matrix(sources: NDArray[np.int64], targets: NDArray[np.int64]) -> Words:
     """Return the matrix that turns values at the sources into values at the targets, where degrees are lower.
 
-    Entry (i, j) is Π_{k≠j} (x_i - s_k) / (s_j - s_k), modulo p; sources and targets have no point in common.
+    Entry (i, j) is Π_{k≠j} (x_i - s_k) / (s_j - s_k), modulo p; sources and targets have no point in common. All
+    are small numbers, as users' places are: so one table has the inverses of all differences.
     """
-    difference = (targets[:, np.newaxis] - sources) % _P
-    whole = _product(difference)
-    between = (sources[:, np.newaxis] - sources) % _P
+    difference = targets[:, np.newaxis] - sources
+    whole = _product(difference % _P)
+    between = sources[:, np.newaxis] - sources
     np.fill_diagonal(between, 1)
-    below = difference * _product(between) % _P
-    return (whole[:, np.newaxis] * _inverse(below) % _P).astype(np.uint32)
+    weight = inverse(_product(between % _P))
+    table = inverse(np.arange(1, max(int(abs(difference).max(initial=1)), 1) + 1, dtype=np.int64))
+    inverses = np.sign(difference) * table[abs(difference) - 1] % _P
+    matrix: Words = (whole[:, np.newaxis] * weight % _P * inverses % _P).astype(np.uint32)
+    return matrix
 
 
 def _product(rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -179,41 +166,9 @@ def _product(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return result
 
 
-def _inverse(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return 1/x = x^(p-2)."""
-    result, power, exponent = np.ones_like(numbers), numbers, _P - 2
-    while exponent:
-        if exponent & 1:
-            result = result * power % _P
-        power = power * power % _P
-        exponent >>= 1
-    return result
-
-
 def _on_polynomial(points: NDArray[np.int64], values: Words, needed: int) -> bool:
     """Whether values lie on a polynomial of degree below `needed`."""
     if len(points) == needed:
         return True
     expected = multiply(lagrange_matrix(points[:needed], points[needed:]), values[:needed, np.newaxis])[:, 0]
     return bool((expected == values[needed:]).all())
-
-
-def _wrong_places(points: NDArray[np.int64], values: Words, needed: int) -> set[int]:
-    """Return where values miss the polynomial that the others lie on, by Berlekamp and Welch.
-
-    There are Q of degree below U + e and E of degree at most e, not both zero, with Q(x) = y·E(x) at every point;
-    E is zero wherever a value is wrong, if at most e are.
-    """
-    from flint import nmod, nmod_mat, nmod_poly
-
-    errors = (len(points) - needed) // 2
-    powers = np.ones((len(points), needed + errors), dtype=np.int64)
-    for column in range(1, needed + errors):
-        powers[:, column] = powers[:, column - 1] * points % _P
-    weighted = (_P - powers[:, : errors + 1] * values[:, np.newaxis].astype(np.int64) % _P) % _P
-    system = nmod_mat(np.concatenate((powers, weighted), axis=1).tolist(), _P)
-    basis, rank = system.nullspace()
-    if rank == 0:
-        return set()
-    locator = nmod_poly([int(basis[needed + errors + row, 0]) for row in range(errors + 1)], _P)
-    return {place for place, point in enumerate(points.tolist()) if int(locator(nmod(point, _P))) == 0}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from flint import nmod_mat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -9,7 +10,8 @@ from scipy.stats import chisquare
 from coterie import UsageError
 from coterie.errors import TooFewUsers
 from coterie.secagg import Parameters, Seed
-from coterie.secagg.protocols.lightsecagg.coding import Code, lagrange_matrix, multiply
+from coterie.secagg.crypto.coding import Code, lagrange_matrix, multiply
+from coterie.secagg.protocols.lightsecagg import code_for
 from reference import coded_evaluations, interpolated
 
 P = 2**31 - 1
@@ -117,13 +119,13 @@ def test_beyond_t_evaluations_leak():
     assert shown == sum(int(factor) * int(piece) for factor, piece in zip(factors, mask, strict=True)) % P
 
 
-@given(st.integers(1, 2000), st.integers(0, 400), st.integers(0, 300))
+@given(st.integers(2, 2000), st.integers(0, 400), st.integers(0, 300))
 def test_the_code_of_a_roster_stands_its_losses(users, colluders, losses):
-    """t is ⌊γn⌋, U is above it, and U + 2e is at most what is left after ⌊δn⌋ losses."""
+    """t is ⌊γn⌋ and at least 1, U is above it, and U + 2e is at most what is left after ⌊δn⌋ losses."""
     parameters = Parameters(min(colluders, 999 - 2 * losses), losses)
-    code = Code.of(users, parameters)
-    assert code.privacy == parameters.colluding(users) < code.needed
-    errors, rest = divmod(users - parameters.lost(users) - code.needed, 2)
+    code = code_for(users, parameters)
+    assert code.privacy == max(1, parameters.most_colluding(users)) < code.needed
+    errors, rest = divmod(users - parameters.most_lost(users) - code.needed, 2)
     assert rest == 0
     assert 0 <= errors <= max(1, users // 20)
 
@@ -144,3 +146,45 @@ def test_lagrange_matrices_interpolate(sources, targets, seed):
     matrix = lagrange_matrix(points[:sources].astype(np.int64), points[sources:].astype(np.int64))
     expected = [interpolated(points[:sources].tolist(), values.tolist(), int(point)) for point in points[sources:]]
     assert multiply(matrix, values[:, np.newaxis])[:, 0].tolist() == expected
+
+
+def test_one_user_alone_has_no_code():
+    """U is above t, and t at least 1: a roster of one cannot hide its mask from itself."""
+    with pytest.raises(UsageError, match="U must be above t"):
+        code_for(1, Parameters())
+
+
+def observed_combinations(code, honest, colluders):
+    """What colluders and the server see of honest users' masks and noise in a round, as rows over the field.
+
+    Columns are the pieces of every honest user's mask and its noise, or of the noise alone. Rows are the
+    colluders' evaluations of each user, and every holder's evaluation of the sum of all users.
+    """
+    generator = lagrange_matrix(np.arange(1, code.needed + 1), code.points(range(code.users))).tolist()
+    rows = []
+    for user in range(honest):
+        for holder in colluders:
+            row = [[0] * code.needed for _ in range(honest)]
+            row[user] = generator[holder]
+            rows.append(row)
+    rows += [[generator[holder]] * honest for holder in range(code.users)]
+    noise = nmod_mat([[entry for user in row for entry in user[code.pieces :]] for row in rows], P)
+    return noise, nmod_mat([[entry for user in row for entry in user] for row in rows], P)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(2, 14), st.integers(2, 4), st.integers(0, 2**32), st.sampled_from([(200, 300), (399, 300), (0, 0)])
+)
+def test_of_masks_a_round_shows_only_their_sum_to_t_colluders(users, honest, seed, shares):
+    """Every combination of what t colluders and the server see that is free of noise is one of the masks' sum.
+
+    The noise-free combinations have rank(all) - rank(noise) dimensions; those of the sum are U - t of them.
+    """
+    code = code_for(users, Parameters(*shares))
+    colluders = np.random.default_rng(seed).permutation(users)[: code.privacy].tolist()
+    noise, everything = observed_combinations(code, honest, colluders)
+    assert everything.rank() - noise.rank() == code.pieces
+    if code.privacy < code.needed - 1:  # one colluder more, and single masks show
+        noise, everything = observed_combinations(code, honest, np.arange(code.privacy + 1).tolist())
+        assert everything.rank() - noise.rank() > code.pieces
