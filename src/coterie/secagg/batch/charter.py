@@ -1,21 +1,88 @@
-"""The charter of a batch: its rules and its members, signed by all of them (docs/protocol.md §2)."""
+"""The charter of a batch: its rules and its members, signed by all of them (docs/protocol.md §0, §2)."""
 
 import hashlib
 import json
 import math
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.batch.parameters import DEFAULT_PARAMETERS, Parameters
 from coterie.secagg.crypto.encoding import LARGEST_INTEGER, Reader, enc
 from coterie.secagg.crypto.keys import KEY_BYTES, IdentityKey
 from coterie.secagg.crypto.quantiser import Quantiser
 from coterie.secagg.crypto.ring import Ring
+from coterie.values.checks import check_count
+
+VerifyMember: TypeAlias = Callable[[str, bytes], bool]
+"""Says whether an identity key belongs to the real user of that id; anything but True refuses the member."""
+
+
+class TrustServerForIdentities:
+    """Takes every member that the server names for a real user (§0).
+
+    What it costs: a server that invents users fills a batch with them, and the sum of that batch is the one
+    real member's update. The seal's claims then hold only if the server was honest while batches were founded, and
+    what `secagg` and `secagg+` add within a round only if it is honest in that round.
+    """
+
+    def __call__(self, user: str, identity: bytes) -> bool:
+        """Accept everybody."""
+        del user, identity
+        return True
+
+
+WHOLE = 1000
+"""γ and δ are written in thousandths, so that every device rounds them alike."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """γ and δ of a charter: the shares of a round's users that may collude, and that may be lost, in thousandths.
+
+    A server that collects signatures under two different lists needs t users under each, so t is over half of all
+    users and half of the colluders: t = ⌊(n + ⌊γn⌋)/2⌋ + 1. A sum needs t users to the end, so γ + 2δ < 1.
+
+    >>> [Parameters().threshold(users) for users in (12, 100, 1000)]
+    [8, 61, 601]
+    >>> Parameters(colluders=500, losses=300)
+    Traceback (most recent call last):
+    coterie.errors.UsageError: γ = 0.5 of the users may collude and δ = 0.3 may be lost; γ + 2δ must stay below 1: lower one of them
+    """  # noqa: E501 - the message is one line
+
+    colluders: int = 200
+    """γ, in thousandths."""
+    losses: int = 300
+    """δ, in thousandths."""
+
+    def __post_init__(self) -> None:
+        for name in ("colluders", "losses"):
+            check_count(getattr(self, name), f"the share of {name} in thousandths", least=0)
+        if self.colluders + 2 * self.losses >= WHOLE:
+            raise UsageError(
+                f"γ = {self.colluders / WHOLE:g} of the users may collude and δ = {self.losses / WHOLE:g} may be "
+                "lost; γ + 2δ must stay below 1: lower one of them"
+            )
+
+    def most_colluding(self, users: int) -> int:
+        """Return ⌊γn⌋, how many of n users may collude."""
+        return users * self.colluders // WHOLE
+
+    def most_lost(self, users: int) -> int:
+        """Return ⌊δn⌋, how many of n users may be lost."""
+        return users * self.losses // WHOLE
+
+    def threshold(self, users: int) -> int:
+        """Return t, how many of n users must sign an agreement: two such groups share an honest user."""
+        return (users + self.most_colluding(users)) // 2 + 1
+
+
+DEFAULT_PARAMETERS = Parameters()
+"""A fifth of the users may collude, three tenths may be lost."""
+
 
 PROTOCOL = "coterie/sealed"
 VERSION = 2
@@ -204,6 +271,11 @@ def _decoded_member(data: bytes, number: int) -> Member:
 
 def _order(member: Member) -> bytes:
     return member.user.encode()
+
+
+def ordered(one: str, other: str) -> tuple[str, str]:
+    """Return two ids in the order of their bytes."""
+    return (one, other) if one.encode() < other.encode() else (other, one)
 
 
 def repeated(values: Iterable[_T]) -> _T | None:

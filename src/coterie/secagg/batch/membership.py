@@ -1,21 +1,115 @@
-"""A client's membership in one batch: joining it, and what its device must remember from then on (§2, §3)."""
+"""A client's membership in a batch: joining it, its seal, and what its device must remember (§2, §3)."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.batch.chain import Chain, DeviceStore, start_chain
-from coterie.secagg.batch.charter import Charter, sign_charter
-from coterie.secagg.batch.identity import VerifyMember
+from coterie.secagg.batch.charter import Charter, VerifyMember, ordered, sign_charter
 from coterie.secagg.batch.rules import DeviceConfiguration, Past, check_charter, check_members, check_signatures
-from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed
+from coterie.secagg.crypto.encoding import enc
+from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed, hkdf, hkdf_expand
+from coterie.secagg.crypto.masking import Mask
 from coterie.secagg.wire.framing import encode
-from coterie.secagg.wire.messages import Accepted, Draft, Enrolment, Founding, Invitation, Signed
-from coterie.secagg.wire.states import CLIENT_ENROLMENT, EnrolmentState, following
+from coterie.secagg.wire.messages import (
+    CLIENT_ENROLMENT,
+    Accepted,
+    Draft,
+    Enrolment,
+    EnrolmentState,
+    Founding,
+    Invitation,
+    Signed,
+    following,
+)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A member's chain keys k_{j,position}, one for each other member j (§3).
+
+    The keys before `position` are gone: a stolen device opens no past round that it sealed.
+    """
+
+    position: int
+    keys: tuple[tuple[str, Seed], ...]
+
+    def check_round(self, round_: int, largest_skip: int) -> None:
+        """Refuse a round that was passed already, or that lies too far ahead."""
+        if round_ < self.position:
+            raise PeerError(f"the server asked for round {round_}; this device is past it, at {self.position}")
+        if round_ >= self.position + largest_skip:
+            raise PeerError(
+                f"the server asked for round {round_}, more than {largest_skip} ahead of {self.position}"
+            )
+
+    def advance(self, to: int) -> "Chain":
+        """Return the chain at a later position."""
+        moved = []
+        for user, key in self.keys:
+            secret = key.reveal()
+            for _ in range(to - self.position):
+                secret = ratchet(secret)
+            moved.append((user, Seed(secret)))
+        return Chain(to, tuple(moved))
+
+
+def ratchet(key: bytes) -> bytes:
+    """Return k_{r+1} = HKDF-Expand(k_r, "coterie/v2/ratchet")."""
+    return hkdf_expand(key, b"coterie/v2/ratchet")
+
+
+def start_chain(charter: Charter, user: str, seal_key: SealKey) -> Chain:
+    """Return the chain keys of the charter's first round, HKDF(X25519(own, j), charter digest, info) for each j.
+
+    The info is enc("coterie/v2/chain", lower, higher), with the two ids in the order of their bytes.
+    """
+    keys = []
+    for member in charter.members:
+        if member.user != user:
+            shared = seal_key.agree(member.seal, who=member.user).reveal()
+            info = enc("coterie/v2/chain", *ordered(user, member.user))
+            keys.append((member.user, Seed(hkdf(shared, charter.digest, info))))
+    return Chain(charter.first, tuple(keys))
+
+
+def seal_masks(chain: Chain, round_: int, terms_digest: bytes, user: str) -> list[Mask]:
+    """Return a member's masks of one round; the chain must stand at that round.
+
+    seed = HKDF-Expand(k_{j,r}, enc("coterie/v2/seal", r, terms digest, lower, higher)); the lower id adds the
+    mask, the higher subtracts it.
+    """
+    if chain.position != round_:
+        raise UsageError(f"the chain stands at round {chain.position}, not at {round_}")
+    masks = []
+    for other, key in chain.keys:
+        info = enc("coterie/v2/seal", round_, terms_digest, *ordered(user, other))
+        sign = 1 if user.encode() < other.encode() else -1
+        masks.append(Mask(Seed(hkdf_expand(key.reveal(), info)), sign))
+    return masks
+
+
+class Slot(Protocol):
+    """A device's record for one data scope, inside a transaction: read it, assign the next."""
+
+    content: bytes | None
+
+
+class DeviceStore(Protocol):
+    """Where a device keeps its records, durably (§3).
+
+    Leaving the transaction's block normally commits it to disk before control returns; an exception rolls it
+    back. The block holds an exclusive lock among all processes that share the store.
+    """
+
+    def transaction(self, scope: str) -> AbstractContextManager[Slot]:
+        """Open the record of one data scope."""
+        ...
 
 
 class DeviceRecord(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -104,6 +198,16 @@ def _stored_charter(charter: bytes) -> Charter:
         raise UsageError(f"the device's record is damaged ({error}); its batch must be retired") from None
 
 
+def decode_stored(decoder: msgspec.msgpack.Decoder[_T], content: bytes) -> _T:
+    """Return what a device stored of a round; what is damaged, or of another version, is refused."""
+    try:
+        return decoder.decode(content)
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"what the device stored of a round cannot be read ({error}): it is damaged, or of another Coterie"
+        ) from None
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(DeviceRecord)
 
@@ -148,7 +252,7 @@ class Membership:
     def _scopes(self) -> str:
         return ", ".join(sorted(self.configuration.scopes))
 
-    def invited(self, message: Invitation) -> bytes:
+    def answer_invitation(self, message: Invitation) -> bytes:
         """Answer an invitation with a fresh seal key (§2)."""
         seal_key = SealKey.generate()
         with self.record(message.scope) as record:
@@ -158,7 +262,7 @@ class Membership:
             predecessor = record.sealed_under.digest if record.sealed_under else b""
         return encode(Enrolment(message.scope, self.user, self.identity.public, seal_key.public, predecessor))
 
-    def drafted(self, message: Draft) -> bytes:
+    def sign_draft(self, message: Draft) -> bytes:
         """Sign a draft charter that keeps all rules but for the signatures still missing (§2).
 
         Members are looked up last, each once, and while the record is free, since that may take its time: a
@@ -174,7 +278,7 @@ class Membership:
         signature = sign_charter(charter, self.identity)
         return encode(Signed(charter.scope, self.user, charter.digest, signature))
 
-    def founded(self, message: Founding) -> bytes:
+    def accept_founding(self, message: Founding) -> bytes:
         """Accept the charter that this device and all other members have signed (§3).
 
         The chain is derived, then the seal key deleted. Members were looked up before the draft was signed.

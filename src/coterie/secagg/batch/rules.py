@@ -6,13 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.batch.charter import Charter, check_name, read_recipe, repeated
-from coterie.secagg.batch.identity import VerifyMember
-from coterie.secagg.batch.parameters import WHOLE, Parameters
+from coterie.secagg.batch.charter import (
+    WHOLE,
+    Charter,
+    Parameters,
+    VerifyMember,
+    check_name,
+    read_recipe,
+    repeated,
+)
 from coterie.secagg.crypto.keys import check_exchange_key, check_identity_key, verify_signature
 from coterie.secagg.crypto.quantiser import Quantiser
 from coterie.secagg.protocols import PROTOCOLS, InnerProtocol
-from coterie.secagg.wire.terms import Terms
+from coterie.secagg.wire.messages import Terms
 from coterie.values.checks import check_count
 
 LARGEST_SKIP = 65_536
