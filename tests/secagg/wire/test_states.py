@@ -8,27 +8,32 @@ from pathlib import Path
 import pytest
 
 from coterie.errors import PeerError
-from coterie.secagg.protocols import messages_from_client, messages_from_server
+from coterie.secagg.preparation import CLIENT_PREPARING
+from coterie.secagg.protocols import PROTOCOLS, messages_from_client, messages_from_server
 from coterie.secagg.protocols import open as collection
-from coterie.secagg.protocols.lightsecagg import states as lightsecagg
+from coterie.secagg.protocols.agreed import messages as agreed
+from coterie.secagg.protocols.agreed.messages import ParticipantState, ServerState, SharersCall
+from coterie.secagg.protocols.lightsecagg import LightRound, PreparationCall
 from coterie.secagg.protocols.open import CollectionState
-from coterie.secagg.protocols.pairwise import states as pairwise
-from coterie.secagg.protocols.pairwise.states import ParticipantState, ServerState
-from coterie.secagg.wire.messages import Founding
-from coterie.secagg.wire.states import (
+from coterie.secagg.protocols.pairwise import PairwiseRound
+from coterie.secagg.wire.messages import (
     CLIENT_ENROLMENT,
     CLIENT_SEALED,
     CLIENT_STEPS,
     CLIENT_UNSEALED,
+    FROM_CLIENT,
+    FROM_SERVER,
     SERVER_FOUNDING,
     SERVER_FOUNDING_ENDS,
     ClientState,
     EnrolmentState,
+    Founding,
     FoundingState,
     following,
 )
 from support.secagg.batches import SCOPE
 from support.secagg.servers import UPDATE
+from support.secagg.stage import preparing_states
 from support.secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
 
 KINDS = (*SERVER_KINDS, *CLIENT_KINDS)
@@ -38,9 +43,10 @@ TABLES = {
     "CLIENT_UNSEALED": (CLIENT_UNSEALED, ClientState),
     "SERVER_FOUNDING": (SERVER_FOUNDING, FoundingState),
     "open.SERVER_TABLE": (collection.SERVER_TABLE, CollectionState),
-    "pairwise.CLIENT_TABLE": (pairwise.CLIENT_TABLE, ParticipantState),
-    "pairwise.SERVER_TABLE": (pairwise.SERVER_TABLE, ServerState),
-    "lightsecagg.SERVER_TABLE": (lightsecagg.SERVER_TABLE, ServerState),
+    "CLIENT_PREPARING": (CLIENT_PREPARING, ClientState),
+    "agreed.CLIENT_TABLE": (agreed.CLIENT_TABLE, ParticipantState),
+    "PairwiseRound.table": (PairwiseRound.table, ServerState),
+    "LightRound.table": (LightRound.table, ServerState),
 }
 PROTOCOL = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
 
@@ -62,7 +68,8 @@ def test_every_state_is_tried(life):
     """The stages below cover every state, and for the client every pair of its two machines' states.
 
     A client that answers stands in the phases of a round too, but for the last: who is done is ready again.
-    Complaints come in the sealed round only.
+    Complaints come in the sealed round only. Who prepares a round is ready and in its phases up to the sharers; of
+    a prepared one there are those from the upload on.
     """
 
     def seen(stages):
@@ -83,6 +90,11 @@ def test_every_state_is_tried(life):
     assert seen(life.pairings) == seen(life.lights) == {(state,) for state in ServerState}
     assert seen(life.founders) == {(state,) for state in FoundingState}
     assert seen(life.rounds) == {(state,) for state in CollectionState}
+    uploaded = {ParticipantState.UPLOADED, ParticipantState.AGREED}
+    places = outside | {(ClientState.READY, *phase) for phase in phases if phase[0] not in uploaded}
+    places |= {(ClientState.ANSWERING, state) for state in uploaded}
+    assert seen(life.preparations.devices) == {(EnrolmentState.IDLE, *place) for place in places}
+    assert seen(life.preparations.servers) == {(state,) for state in ServerState}
 
 
 def check(stage, kind, tables):
@@ -112,24 +124,44 @@ def in_phase(place, states_after):
 def test_a_client_takes_what_its_tables_have_and_nothing_else(life, kind):
     """In every state every message moves the client as the tables say, or is refused and changes nothing."""
     for stage in (*life.devices, *life.participants):
-        before, expected = check(stage, kind, (CLIENT_ENROLMENT, CLIENT_SEALED, pairwise.CLIENT_TABLE))
+        before, expected = check(stage, kind, (CLIENT_ENROLMENT, CLIENT_SEALED, agreed.CLIENT_TABLE))
         if kind is Founding and before == (EnrolmentState.SIGNED, ClientState.OUTSIDE):
             expected[1] = CLIENT_STEPS[ClientState.OUTSIDE, "accept a charter"]
         assert list(stage.states()) == in_phase(1, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_preparing_client_takes_what_its_tables_have_and_nothing_else(life, kind):
+    """In every state, of a preparation too, every message moves it as the tables say, or changes nothing."""
+    for stage in life.preparations.devices:
+        stage.restore()
+        preparing, shares = stage.is_preparing, stage.shares
+        before, expected = check(stage, kind, (CLIENT_ENROLMENT, CLIENT_PREPARING, agreed.CLIENT_TABLE))
+        if preparing or (kind is PreparationCall and before[1] is not ClientState.OUTSIDE):
+            expected = preparing_states(kind, expected, preparing=preparing)
+        else:
+            expected = in_phase(1, expected)
+        assert list(stage.states()) == expected
+        stores = {PreparationCall: before[1] is not ClientState.OUTSIDE, SharersCall: expected != list(before)}
+        assert (stage.shares != shares) == stores.get(kind, False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_unsealed_client_takes_what_its_table_has_and_nothing_else(life, kind):
     """In every state every message moves it as the table says, or is refused and changes nothing."""
     for stage in life.loners:
-        _, expected = check(stage, kind, (CLIENT_UNSEALED, pairwise.CLIENT_TABLE))
+        _, expected = check(stage, kind, (CLIENT_UNSEALED, agreed.CLIENT_TABLE))
         assert list(stage.states()) == in_phase(0, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pairwise_round_takes_what_its_table_has_and_nothing_else(life, kind):
     """In every state of a user every answer moves it as the table says, or is refused and changes nothing."""
-    for stages, table in ((life.pairings, pairwise.SERVER_TABLE), (life.lights, lightsecagg.SERVER_TABLE)):
+    for stages, table in (
+        (life.pairings, PairwiseRound.table),
+        (life.lights, LightRound.table),
+        (life.preparations.servers, LightRound.table),
+    ):
         for stage in stages:
             _, expected = check(stage, kind, (table,))
             assert list(stage.states()) == expected
@@ -191,7 +223,7 @@ def test_the_diagrams_are_those_of_the_tables():
         picture = path.parent / "pictures" / f"{name}.svg"
         assert picture.read_text(encoding="utf-8") == diagrams.drawn(machine, ways)
         assert f"(pictures/{name}.svg)" in PROTOCOL
-    for name in set(TABLES) - {"CLIENT_UNSEALED"}:
+    for name in set(TABLES) - {"CLIENT_UNSEALED", "CLIENT_PREPARING"}:
         table, _ = TABLES[name]
         drawn = {(way.start, kind): way.end for _, ways in diagrams.DIAGRAMS.values() for way in ways
                  if not way.own for kind in way.label.split(", ")}  # fmt: skip
@@ -211,6 +243,13 @@ def test_a_clients_own_steps_are_those_of_the_table(life):
                 assert stage.states()[1] is after
                 tried += 1
         assert tried
+
+
+def test_the_kinds_that_are_tried_are_all_that_there_are():
+    """No message is left out of these tests, nor of the fuzzer's: the stages have all that either side decodes."""
+    protocols = PROTOCOLS.values()
+    assert {*FROM_SERVER, *(kind for each in protocols for kind in each.from_server)} == set(SERVER_KINDS)
+    assert {*FROM_CLIENT, *(kind for each in protocols for kind in each.from_client)} == set(CLIENT_KINDS)
 
 
 def test_the_documents_messages_are_those_of_the_code():

@@ -1,7 +1,7 @@
 """The bytes of a message: a fixed header, a bounded MessagePack body, and for vectors a raw tail of words."""
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union
 
 import msgspec
@@ -18,6 +18,7 @@ LARGEST_MESSAGE = 1 << 30
 
 _HEADER = struct.Struct("<3sBIQ")  # magic, version, length of the body, length of the tail
 _encoder = msgspec.msgpack.Encoder()
+_NO_BYTES, _LONG_BYTES = b"\xc4\0", struct.Struct(">BI")  # MessagePack's forms of no bytes, and of up to 2^32 - 1
 
 Data: TypeAlias = bytes | memoryview
 """A message's bytes."""
@@ -55,6 +56,16 @@ def blank(message: Message, tail: int) -> tuple[memoryview, memoryview]:
     _HEADER.pack_into(data, 0, MAGIC, VERSION, len(body), tail)
     data[_HEADER.size : start] = body.ljust(start - _HEADER.size, b"\0")
     return data, data[start:]
+
+
+def encode_parts(message: Message, parts: Sequence[Data]) -> bytes:
+    """Return the bytes of a message whose last field, empty bytes, is all these parts, each copied once."""
+    body = _encoder.encode(message)
+    if body[-2:] != _NO_BYTES:
+        raise UsageError(f"the last field of {type(message).__name__} is not empty bytes")
+    size = sum(map(len, parts))
+    head = body[:-2] + _LONG_BYTES.pack(0xC6, size)
+    return b"".join([_HEADER.pack(MAGIC, VERSION, len(head) + size, 0), head, *parts])
 
 
 def rewrite(data: memoryview, message: Message) -> None:
