@@ -3,20 +3,29 @@
 Every inner protocol has one shape for a transport: a `ServerRound` at the server, a `Client` at each user, and
 bytes between them (`exchange.run_round` is the shortest driver). A call gives a `Task`; train, `seal`, and pass on
 what `receive` answers until the server's `advance` has nothing more to send.
+
+In: charters, the round's terms, each user's vector.
+Out: bytes between client and server; a sum over whole batches; an account of all that could be opened.
 """
 
-from coterie.secagg.batch.chain import DeviceStore
-from coterie.secagg.batch.charter import Charter, Member, read_recipe, write_recipe
-from coterie.secagg.batch.founding import BatchFounder, BatchRules
-from coterie.secagg.batch.identity import TrustServerForIdentities, VerifyMember
-from coterie.secagg.batch.membership import Membership
-from coterie.secagg.batch.parameters import Parameters
+from coterie.secagg.batch.charter import (
+    Charter,
+    Member,
+    Parameters,
+    TrustServerForIdentities,
+    VerifyMember,
+    read_recipe,
+    write_recipe,
+)
+from coterie.secagg.batch.membership import DeviceStore, Membership
 from coterie.secagg.batch.rules import DeviceConfiguration
-from coterie.secagg.client import SealedClient
+from coterie.secagg.client import SealedClient, UnsealedClient
 from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed
 from coterie.secagg.crypto.quantiser import Quantiser, Sum
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring
-from coterie.secagg.exchange import MemoryStore, found_batch, run_round, simulated_client
+from coterie.secagg.durable import DurableClient
+from coterie.secagg.exchange import MemoryStore, exchange_messages, found_batch, run_round, simulated_client
+from coterie.secagg.preparation import PreparingClient, prepare_round, prepared_round
 from coterie.secagg.protocols import PROTOCOLS, InnerProtocol
 from coterie.secagg.protocols.interface import (
     Client,
@@ -27,9 +36,8 @@ from coterie.secagg.protocols.interface import (
     ServerRound,
     Task,
 )
-from coterie.secagg.server import sealed_round, unsealed_round
-from coterie.secagg.unsealed import UnsealedClient
-from coterie.secagg.wire.terms import Terms
+from coterie.secagg.server import BatchFounder, BatchRules, sealed_round, unsealed_round
+from coterie.secagg.wire.messages import Terms
 
 __all__ = [
     "PRIME_31",
@@ -42,6 +50,7 @@ __all__ = [
     "Client",
     "DeviceConfiguration",
     "DeviceStore",
+    "DurableClient",
     "Exposure",
     "IdentityKey",
     "InnerProtocol",
@@ -51,6 +60,7 @@ __all__ = [
     "MemoryStore",
     "Outgoing",
     "Parameters",
+    "PreparingClient",
     "Quantiser",
     "Ring",
     "RoundResult",
@@ -64,7 +74,10 @@ __all__ = [
     "TrustServerForIdentities",
     "UnsealedClient",
     "VerifyMember",
+    "exchange_messages",
     "found_batch",
+    "prepare_round",
+    "prepared_round",
     "read_recipe",
     "run_round",
     "sealed_round",

@@ -1,20 +1,31 @@
-"""A user's side of sealed rounds, whichever inner protocol its charter names (§3, §4)."""
+"""A user's side of rounds, sealed or not, whichever inner protocol they have (§3, §4)."""
 
 from coterie.errors import PeerError, UsageError
-from coterie.secagg.batch.chain import seal_masks
-from coterie.secagg.batch.charter import Charter
-from coterie.secagg.batch.membership import DeviceRecord, Membership
-from coterie.secagg.batch.rules import check_rules, check_terms
+from coterie.secagg.batch.charter import Charter, Parameters, VerifyMember
+from coterie.secagg.batch.membership import DeviceRecord, Membership, seal_masks
+from coterie.secagg.batch.rules import DeviceConfiguration, check_protocol, check_recipe, check_rules, check_terms
 from coterie.secagg.crypto.encoding import enc
-from coterie.secagg.crypto.keys import Seed, hkdf_expand
-from coterie.secagg.crypto.layout import Arrays, Floats, Layout
+from coterie.secagg.crypto.keys import IdentityKey, Seed, hkdf_expand
 from coterie.secagg.crypto.masking import mask_into
+from coterie.secagg.crypto.quantiser import Arrays, Floats, Layout, Quantiser
+from coterie.secagg.crypto.ring import Ring
 from coterie.secagg.protocols import PROTOCOLS, InnerProtocol, messages_from_server
 from coterie.secagg.protocols.interface import Participant, Party, RoundSetting, Task
 from coterie.secagg.wire.framing import Data, Message
-from coterie.secagg.wire.messages import Draft, Founding, Invitation, RoundCall
-from coterie.secagg.wire.states import CLIENT_SEALED, ClientState, following, refusal
-from coterie.secagg.wire.terms import Terms, called_terms
+from coterie.secagg.wire.messages import (
+    CLIENT_SEALED,
+    CLIENT_UNSEALED,
+    ClientState,
+    Draft,
+    Founding,
+    Invitation,
+    RoundCall,
+    Terms,
+    UnsealedCall,
+    called_terms,
+    following,
+    refusal,
+)
 from coterie.values.checks import check_count
 
 
@@ -24,6 +35,8 @@ class SealedClient:
     Give it the server's bytes with `receive`: it answers with bytes to send, with nothing, or with a `Task`.
     Train by the task's recipe, then `seal` the update and send the result.
     """
+
+    _table = CLIENT_SEALED
 
     def __init__(self, membership: Membership, largest_message: int = 1 << 28) -> None:
         self.membership = membership
@@ -41,13 +54,13 @@ class SealedClient:
         message, _ = messages_from_server.decode(data, self._largest_message)
         match message:
             case Invitation():
-                return self.membership.invited(message)
+                return self.membership.answer_invitation(message)
             case Draft():
-                return self.membership.drafted(message)
+                return self.membership.sign_draft(message)
             case Founding():
-                return self.membership.founded(message)
+                return self.membership.accept_founding(message)
             case RoundCall():
-                return self._called(message)
+                return self._answer_call(message)
             case _:
                 return self._phase(message)
 
@@ -55,19 +68,19 @@ class SealedClient:
         """Answer in the phases of an inner protocol; there is no answer to a call without a seal."""
         scope = getattr(message, "scope", "")
         participant = self._rounds.get(scope)
-        if participant is None or not _is_phase(message):
+        if participant is None or not is_phase(message):
             with self.membership.record(scope) as record:
                 state = self._state(record, scope)
-            raise refusal(CLIENT_SEALED, state, message, "the server")
+            raise refusal(self._table, state, message, "the server")
         answer = participant.take(message)
         if participant.finished and self._rounds.get(scope) is participant:
             del self._rounds[scope]
         return answer
 
-    def _called(self, message: RoundCall) -> Task:
+    def _answer_call(self, message: RoundCall) -> Task:
         terms = called_terms(message)
         with self.membership.record(message.scope) as record:
-            following(CLIENT_SEALED, self._state(record, message.scope), message, "the server")
+            following(self._table, self._state(record, message.scope), message, "the server")
             recipe = terms.configuration or record.in_force.recipe
             task = Task(message.scope, message.charter, message.round, terms, recipe)
             self._check(task, record)
@@ -123,7 +136,7 @@ class SealedClient:
             chain = record.chain.advance(task.round)
             masks = seal_masks(chain, task.round, task.terms.digest, self.user)
             record.pin_weight(weight, charter.quantiser.weight_cap)
-            participant = protocol.participant(self._party(task, charter), threads)
+            participant = self._participant(protocol, self._party(task, charter), threads)
             masks += participant.masks
             rounding = rounding_key(record.rounding_secret, task.terms)
             weighted = (values, record.weight, charter.quantiser)
@@ -137,6 +150,10 @@ class SealedClient:
             if not participant.finished:
                 self._rounds[task.scope] = participant
         return answer
+
+    def _participant(self, protocol: InnerProtocol, party: Party, threads: int) -> Participant:
+        """Return this user's side of a round that is about to be sealed."""
+        return protocol.participant(party, threads)
 
     def _party(self, task: Task, charter: Charter) -> Party:
         return Party(
@@ -175,5 +192,105 @@ def rounding_key(secret: bytes, terms: Terms) -> Seed:
     return Seed(hkdf_expand(secret, enc("coterie/v2/rounding", terms.digest)))
 
 
-def _is_phase(message: Message) -> bool:
+def is_phase(message: Message) -> bool:
+    """Return whether a message belongs to the phases of an inner protocol."""
     return any(type(message) in protocol.from_server for protocol in PROTOCOLS.values())
+
+
+class UnsealedClient:
+    """One user's side of unsealed rounds, with the shape of a `SealedClient`; it remembers nothing durably.
+
+    It is in no batch. Every round that completes shows the sum of those who were in it, and many rounds show more
+    (docs/guarantee.md).
+    """
+
+    def __init__(
+        self,
+        user: str,
+        identity: IdentityKey,
+        configuration: DeviceConfiguration,
+        verify_member: VerifyMember,
+        *,
+        largest_message: int = 1 << 28,
+        rounding_secret: Seed | None = None,
+    ) -> None:
+        self.user, self._identity = user, identity
+        self._configuration, self._verify_member = configuration, verify_member
+        self._largest_message = largest_message
+        self._rounding = (Seed.generate() if rounding_secret is None else rounding_secret).reveal()
+        self._tasks: dict[str, tuple[Task, RoundSetting]] = {}
+        self._rounds: dict[str, Participant] = {}
+        self._next: dict[str, int] = {}
+
+    def receive(self, data: Data) -> bytes | memoryview | Task | None:
+        """Take in a message from the server; a violation raises PeerError and changes nothing."""
+        message, _ = messages_from_server.decode(data, self._largest_message)
+        if isinstance(message, UnsealedCall):
+            return self._answer_call(message)
+        scope = getattr(message, "scope", "")
+        participant = self._rounds.get(scope)
+        if participant is None:
+            raise refusal(CLIENT_UNSEALED, self._state(scope), message, "the server")
+        answer = participant.take(message)
+        if participant.finished and self._rounds.get(scope) is participant:
+            del self._rounds[scope]
+        return answer
+
+    def _state(self, scope: str) -> ClientState:
+        if scope in self._rounds:
+            return ClientState.ANSWERING
+        return ClientState.CALLED if scope in self._tasks else ClientState.READY
+
+    def _answer_call(self, message: UnsealedCall) -> Task:
+        following(CLIENT_UNSEALED, self._state(message.scope), message, "the server")
+        configuration = self._configuration
+        if message.scope not in configuration.scopes:
+            raise PeerError(
+                f"the server named the scope {message.scope!r}; this device serves "
+                f"{', '.join(sorted(configuration.scopes))}"
+            )
+        try:
+            quantiser = Quantiser(Ring(message.modulus), message.clip, message.weight_cap, message.cohort)
+            parameters = Parameters(message.colluders, message.losses)
+        except UsageError as error:
+            raise PeerError(f"the server's quantiser or parameters cannot be: {error}") from None
+        protocol = check_protocol(message.inner, quantiser, parameters, configuration)
+        if not protocol.runs_unsealed:
+            raise PeerError(f"the server called an unsealed round of {message.inner!r}, which runs sealed only")
+        check_recipe(message.recipe, configuration)
+        if message.round < self._next.get(message.scope, 0):
+            raise PeerError(f"the server asked for round {message.round}; this client is past it")
+        terms = called_terms(message)
+        check_terms(terms, protocol.least_included([1], 1), configuration)
+        task = Task(message.scope, b"", message.round, terms, message.recipe)
+        setting = RoundSetting(
+            "unsealed", message.inner, message.scope, message.round, terms, quantiser, parameters
+        )
+        self._tasks[message.scope] = task, setting
+        self._rounds.pop(message.scope, None)
+        return task
+
+    def seal(self, task: Task, update: Arrays, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
+        """Return the first answer to a task; the vector, quantised and masked, waits for its phase."""
+        asked = self._tasks.get(task.scope)
+        if asked is None or asked[0] != task:
+            raise UsageError(f"round {task.round} of scope {task.scope!r} is not the one that was asked for last")
+        setting = asked[1]
+        values, weight = flat_update(update, task.terms), check_count(weight, "the weight")
+        party = Party(
+            user=self.user,
+            identity=self._identity,
+            verify_member=self._verify_member,
+            batch={self.user: self._identity.public},
+            charter=b"",
+            setting=setting,
+            largest_roster=self._configuration.largest_roster,
+        )
+        participant = PROTOCOLS[setting.inner].participant(party, threads)
+        rounding = rounding_key(self._rounding, task.terms)
+        weighted = (values, min(weight, setting.quantiser.weight_cap), setting.quantiser)
+        mask_into(participant.words, *weighted, participant.masks, rounding, threads=threads)
+        del self._tasks[task.scope]
+        self._rounds[task.scope] = participant
+        self._next[task.scope] = task.round + 1
+        return participant.start()

@@ -6,23 +6,22 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from coterie.errors import UsageError
-from coterie.secagg.batch.charter import Charter
-from coterie.secagg.batch.founding import BatchFounder, BatchRules
-from coterie.secagg.batch.identity import TrustServerForIdentities, VerifyMember
+from coterie.secagg.batch.charter import Charter, TrustServerForIdentities, VerifyMember
 from coterie.secagg.batch.membership import Membership
 from coterie.secagg.batch.rules import DeviceConfiguration
 from coterie.secagg.client import SealedClient
 from coterie.secagg.crypto.keys import IdentityKey
-from coterie.secagg.crypto.layout import Arrays
+from coterie.secagg.crypto.quantiser import Arrays
 from coterie.secagg.protocols.interface import Client, RoundResult, ServerRound, Task
+from coterie.secagg.server import BatchFounder, BatchRules
 
 Loses = Callable[[str, int, str], bool]
 """Whether a message is lost: asked with the user, the phase (from 0), and "to" or "from" the user."""
 
 
-def nothing_lost(user: str, phase: int, way: str) -> bool:
+def nothing_lost(user: str, phase: int, direction: str) -> bool:
     """Lose nothing."""
-    del user, phase, way
+    del user, phase, direction
     return False
 
 
@@ -90,6 +89,19 @@ def run_round(
 
     A user who misses a message can follow no more; one whose answer is lost still can.
     """
+    exchange_messages(server, clients, train, weights=weights, loses=loses)
+    return server.finish()
+
+
+def exchange_messages(
+    server: ServerRound,
+    clients: Mapping[str, Client],
+    train: Callable[[str, Task], Arrays],
+    *,
+    weights: Mapping[str, int] | None = None,
+    loses: Loses = nothing_lost,
+) -> None:
+    """Pass messages between server and clients until the server has nothing more to send."""
     outgoing, phase, away = server.start(), 0, set[str]()
     while outgoing:
         for user, data in outgoing.items():
@@ -103,4 +115,3 @@ def run_round(
             if answer is not None and not loses(user, phase, "from"):
                 server.receive(user, answer)
         outgoing, phase = server.advance(), phase + 1
-    return server.finish()

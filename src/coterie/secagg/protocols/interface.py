@@ -8,19 +8,21 @@ from typing import Protocol
 
 import numpy as np
 
-from coterie.secagg.batch.identity import VerifyMember
-from coterie.secagg.batch.parameters import Parameters
+from coterie.secagg.batch.charter import Parameters, VerifyMember
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import IdentityKey
-from coterie.secagg.crypto.layout import Arrays
 from coterie.secagg.crypto.masking import Mask
-from coterie.secagg.crypto.quantiser import Quantiser, Sum
+from coterie.secagg.crypto.quantiser import Arrays, Quantiser, Sum
 from coterie.secagg.crypto.ring import Ring, Words
 from coterie.secagg.wire.framing import Data, Message
-from coterie.secagg.wire.terms import Terms
+from coterie.secagg.wire.messages import Terms
+from coterie.values.words import display_name, listing
 
-Outgoing = dict[str, bytes]
-"""Messages to send, by user."""
+MOST_SILENT = 5
+"""Users of a batch that are named when they did not answer."""
+
+Outgoing = Mapping[str, bytes]
+"""Messages to send, by user. Large ones may be put together only when they are asked for: ask for each once."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,15 @@ class RoundResult:
         return Sum(values, sum(part.sum.weight for part in self.learned))
 
 
+def silence(users: Iterable[str]) -> str:
+    """Return why a batch has no result whose members did not answer, some of them by name.
+
+    >>> silence({"cas", "ana"})
+    'ana, cas did not answer'
+    """
+    return f"{listing(map(display_name, sorted(users)), MOST_SILENT)} did not answer"
+
+
 class ServerRound(Protocol):
     """The server's side of one round, without I/O.
 
@@ -214,6 +225,8 @@ class InnerProtocol(Protocol):
     """The phase, from 0, in which vectors leave the devices."""
     runs_unsealed: bool
     """Whether it hides anything by itself, and so can run without a seal, for comparison."""
+    storable: bool
+    """Whether a device may end after every message, as what it needs for the next one is small enough to store."""
     server_sees: str
     """What the server sees of a sealed round, as a sentence."""
     from_client: tuple[type[Message], ...]
@@ -225,6 +238,10 @@ class InnerProtocol(Protocol):
 
     def least_included(self, batch_sizes: Iterable[int], privacy: int) -> int:
         """Return the fewest users that a device of any of these batches wants in a sum."""
+        ...
+
+    def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
+        """Return the numbers that follow from γ and δ for a roster of so many users, each by what it counts."""
         ...
 
     def participant(self, party: Party, threads: int) -> Participant:

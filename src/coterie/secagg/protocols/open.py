@@ -10,6 +10,7 @@ from enum import Enum
 import numpy as np
 
 from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.masking import Mask
 from coterie.secagg.crypto.quantiser import dequantise
 from coterie.secagg.crypto.ring import RING_16, RING_32, Ring, Words
@@ -21,6 +22,7 @@ from coterie.secagg.protocols.interface import (
     Party,
     RoundResult,
     RoundSetting,
+    silence,
 )
 from coterie.secagg.wire.framing import (
     Data,
@@ -33,7 +35,7 @@ from coterie.secagg.wire.framing import (
     begins_with_tail,
     blank,
 )
-from coterie.secagg.wire.states import following
+from coterie.secagg.wire.messages import following
 
 LARGEST_HEAD = 4096
 """Bytes that a sealed message has at most before its words."""
@@ -162,9 +164,9 @@ class OpenRound:
         sums, lost = [], {}
         for group in self._groups:
             users = tuple(group.identities)
-            absent = len(missing.intersection(users))
+            absent = missing.intersection(users)
             if absent:
-                lost[group.name] = f"{absent} of {len(users)} users did not answer"
+                lost[group.name] = silence(absent)
                 continue
             try:
                 total = dequantise(totals[group.name], self._setting.quantiser, len(users))
@@ -196,6 +198,7 @@ class Open:
     phases = 1
     upload_phase = 0
     runs_unsealed = False
+    storable = True
     server_sees = "The sum of each complete batch by itself; batches are not hidden in one another."
     from_client: tuple[type[Message], ...] = (SealedVector,)
     from_server: tuple[type[Message], ...] = ()
@@ -209,6 +212,11 @@ class Open:
         """Return 1: a batch's sum is shown by itself anyway."""
         del batch_sizes, privacy
         return 1
+
+    def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
+        """Return none: nobody agrees to anything, and nothing is shared."""
+        del users, parameters
+        return {}
 
     def participant(self, party: Party, threads: int) -> OpenParticipant:
         """Return a client's side of one round."""

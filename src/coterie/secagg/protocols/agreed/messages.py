@@ -1,5 +1,6 @@
-"""The messages of the phases of a pairwise round, most of which LightSecAgg has too (§5)."""
+"""The messages of rounds that end in an agreement, and their legal order as tables (§5)."""
 
+from enum import Enum
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -42,19 +43,6 @@ class RosterCall(Message, frozen=True, tag=11):
     scope: Scope
     context: Digest
     lines: Annotated[tuple[RosterLine, ...], msgspec.Meta(max_length=LARGEST_ROSTER)]
-
-
-class Sharing(Message, frozen=True, tag=12):
-    """Client to server: boxes with shares for my neighbours, in the roster's order, one signature for all (§5)."""
-
-    scope: Scope
-    context: Digest
-    user: UserId
-    seed_digest: Digest
-    own_commitments: Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
-    """To the two shares that the sender keeps itself."""
-    boxes: bytes
-    signature: Signature
 
 
 class Delivery(Message, frozen=True, tag=13):
@@ -151,16 +139,85 @@ class Opening(Message, frozen=True, tag=17):
     """The signers' under the agreement, then those of all other included users under their uploads."""
 
 
-class Unmasking(Message, frozen=True, tag=18):
-    """Client to server: of each sharer whose holder I am one share, in the roster's order (§5)."""
-
-    scope: Scope
-    context: Digest
-    user: UserId
-    shares: bytes
-
-
 ServerPhase: TypeAlias = RosterCall | Delivery | RevealCall | SharersCall | Proposal | Opening
-"""What the server sends in the phases of a pairwise round."""
-ClientPhase: TypeAlias = Advertisement | Sharing | Receipt | Reveal | MaskedVector | Agreement | Unmasking
-"""What a client answers there."""
+"""What the server sends in the phases of such a round."""
+
+
+class ParticipantState(Enum):
+    """A client in such a round."""
+
+    ADVERTISED = "advertised"
+    SHARED = "shared"
+    RECEIVED = "received"
+    REVEALED = "revealed"
+    UPLOADED = "uploaded"
+    AGREED = "agreed"
+    DONE = "done"
+
+
+class ServerState(Enum):
+    """The server in such a round, as it sees one user."""
+
+    CALLED = "called"
+    ADVERTISED = "advertised"
+    LISTED = "listed"
+    SHARED = "shared"
+    DELIVERED = "delivered"
+    RECEIVED = "received"
+    ACCUSED = "accused"
+    REVEALED = "revealed"
+    FIXED = "fixed"
+    HELPING = "helping"
+    UPLOADED = "uploaded"
+    PROPOSED = "proposed"
+    AGREED = "agreed"
+    OPENED = "opened"
+    DONE = "done"
+    LOST = "lost"
+
+
+CLIENT_TABLE: dict[tuple[ParticipantState, type[Message]], ParticipantState] = {
+    (ParticipantState.ADVERTISED, RosterCall): ParticipantState.SHARED,
+    (ParticipantState.SHARED, Delivery): ParticipantState.RECEIVED,
+    (ParticipantState.RECEIVED, RevealCall): ParticipantState.REVEALED,
+    (ParticipantState.RECEIVED, SharersCall): ParticipantState.UPLOADED,
+    (ParticipantState.REVEALED, SharersCall): ParticipantState.UPLOADED,
+    (ParticipantState.UPLOADED, Proposal): ParticipantState.AGREED,
+    (ParticipantState.AGREED, Opening): ParticipantState.DONE,
+}
+FROM_SERVER: tuple[type[Message], ...] = (RosterCall, Delivery, RevealCall, SharersCall, Proposal, Opening)
+
+
+def server_table(
+    sharing: type[Message], opening: type[Message]
+) -> dict[tuple[ServerState, type[Message]], ServerState]:
+    """Return the legal order of clients' messages, where these two carry boxes and what opens the sum."""
+    return {
+        (ServerState.CALLED, Advertisement): ServerState.ADVERTISED,
+        (ServerState.LISTED, sharing): ServerState.SHARED,
+        (ServerState.DELIVERED, Receipt): ServerState.RECEIVED,
+        (ServerState.ACCUSED, Reveal): ServerState.REVEALED,
+        (ServerState.FIXED, MaskedVector): ServerState.UPLOADED,
+        (ServerState.PROPOSED, Agreement): ServerState.AGREED,
+        (ServerState.OPENED, opening): ServerState.DONE,
+    }
+
+
+SERVER_TABLE_ENDS: dict[ServerState, ServerState] = {
+    ServerState.CALLED: ServerState.LOST,
+    ServerState.ADVERTISED: ServerState.LISTED,
+    ServerState.LISTED: ServerState.LOST,
+    ServerState.SHARED: ServerState.DELIVERED,
+    ServerState.DELIVERED: ServerState.LOST,
+    ServerState.RECEIVED: ServerState.FIXED,
+    ServerState.ACCUSED: ServerState.LOST,
+    ServerState.REVEALED: ServerState.FIXED,
+    ServerState.FIXED: ServerState.PROPOSED,
+    ServerState.HELPING: ServerState.PROPOSED,
+    ServerState.UPLOADED: ServerState.PROPOSED,
+    ServerState.PROPOSED: ServerState.LOST,
+    ServerState.AGREED: ServerState.OPENED,
+    ServerState.OPENED: ServerState.LOST,
+}
+"""Where users go when a phase ends. But a user about whose boxes there are complaints is `accused` first, one who
+lied is lost, and a sharer of a batch that is incomplete only helps."""

@@ -13,13 +13,15 @@ from coterie.errors import PeerError
 from coterie.secagg.crypto.keys import SIGNATURE_BYTES, Seed, ShareKey, verify_signature
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import Words
-from coterie.secagg.protocols.interface import Party
-from coterie.secagg.protocols.pairwise.messages import (
+from coterie.secagg.protocols.agreed.boxes import ReceivedBoxes, SentBoxes
+from coterie.secagg.protocols.agreed.messages import (
+    CLIENT_TABLE,
     Advertisement,
     Agreement,
     Delivery,
     MaskedVector,
     Opening,
+    ParticipantState,
     Positions,
     Proposal,
     Receipt,
@@ -30,30 +32,43 @@ from coterie.secagg.protocols.pairwise.messages import (
     ServerPhase,
     SharersCall,
 )
-from coterie.secagg.protocols.pairwise.roster import Roster, check_positions, check_roster
-from coterie.secagg.protocols.pairwise.sharing import ReceivedBoxes, SentBoxes
-from coterie.secagg.protocols.pairwise.states import CLIENT_TABLE, ParticipantState
+from coterie.secagg.protocols.agreed.roster import Roster, check_positions, check_roster
+from coterie.secagg.protocols.interface import Party
 from coterie.secagg.wire.framing import Message, blank, encode, rewrite
-from coterie.secagg.wire.states import following
+from coterie.secagg.wire.messages import following
 
 
 class AgreedParticipant(ABC):
-    """A user in one round. Secrets are kept in memory only, each as long as it is needed: a restart ends it."""
+    """A user in one round. Secrets are kept in memory only, each as long as it is needed: a restart ends it.
+
+    Only a device that moves on in a durable transaction before every answer may store one.
+    """
 
     def __init__(self, party: Party, threads: int, mask_key: bytes = b"") -> None:
         """Begin a round; `mask_key` is the public key for pairwise masks, where there are any."""
+        self._enter(party, threads)
+        self._share_key, self._seed = ShareKey.generate(), Seed.generate()
+        self._make_room()
+        self.masks: Sequence[Mask] = (Mask(self._seed, 1),)
+        """The mask that is opened if the user is included: alone, or in a sum."""
+        self._advertise(mask_key)
+
+    def _enter(self, party: Party, threads: int) -> None:
+        """Take in what is no secret of this round's."""
         self._party, self._setting, self._threads = party, party.setting, threads
         self._head = (party.setting.scope, party.setting.context, party.user)
         self._state, self._lock = ParticipantState.ADVERTISED, Lock()
-        self._share_key, self._seed = ShareKey.generate(), Seed.generate()
-        head = MaskedVector(*self._head, bytes(SIGNATURE_BYTES))
         self._ring = party.setting.quantiser.ring
-        self._message, tail = blank(head, party.setting.vector_bytes)
+
+    def _make_room(self) -> None:
+        """Make room for the vector, in the message that it will leave with."""
+        head = MaskedVector(*self._head, bytes(SIGNATURE_BYTES))
+        self._message, tail = blank(head, self._setting.vector_bytes)
         self.words: Words = np.frombuffer(tail, dtype=self._ring.dtype)
-        self.masks: Sequence[Mask] = (Mask(self._seed, 1),)
-        """The mask that is opened if the user is included: alone, or in a sum."""
+
+    def _advertise(self, mask_key: bytes) -> None:
         keys = (mask_key, self._share_key.public)
-        signature = party.identity.sign("advertise", party.setting.context, party.user, *keys)
+        signature = self._party.identity.sign("advertise", self._setting.context, self._party.user, *keys)
         self.advertisement = Advertisement(*self._head, *keys, signature)
 
     # --- what inner protocols differ in
@@ -83,7 +98,7 @@ class AgreedParticipant(ABC):
         """Whether the last answer was given."""
         return self._state is ParticipantState.DONE
 
-    def start(self) -> bytes:
+    def start(self) -> bytes | memoryview:
         """Return the advertisement; the vector waits for its phase."""
         return encode(self.advertisement)
 
@@ -129,7 +144,7 @@ class AgreedParticipant(ABC):
         mine = roster.position[party.user]
         contents = self._split(roster, mine)
         own = contents.pop(mine)
-        sent = SentBoxes(roster, mine, contents)
+        sent = SentBoxes.encrypt(roster, mine, contents)
         answer = self._sharing(roster, mine, own, sent.boxes.values())
         self._roster, self._mine, self._sent, self._own_share = roster, mine, sent, own
         return answer
@@ -149,7 +164,7 @@ class AgreedParticipant(ABC):
         """Phase 3: mask the vector, unless the own batch is incomplete already: then only stay to help."""
         party, roster, sharers = self._party, self._roster, message.sharers
         present = self._checked_sharers(sharers)
-        own = {place for place, line in enumerate(roster.lines) if line.user in party.batch}
+        own = self._own_places
         complete = len(own) == len(party.batch) and present.issuperset(own)
         neighbours = present.intersection(self._sent.boxes)
         answer = None
@@ -157,13 +172,19 @@ class AgreedParticipant(ABC):
             # Within the batch the seal's masks already do what these do: it is in the sum as a whole or not.
             others = [roster.lines[place] for place in sorted(neighbours - own)]
             add_masks(self.words, self._pair_masks(others), self._ring, threads=self._threads)
-            signature = party.identity.sign("upload", *roster.upload(sharers))
+            signature = party.identity.sign("upload", *roster.upload_to_sign(sharers))
             rewrite(self._message, MaskedVector(*self._head, signature))
             answer = self._message.toreadonly()
         self._shares = {place: share for place, share in self._shares.items() if place in present}
-        self._sharers, self._own, self._complete = sharers, frozenset(own) & present, complete
+        self._sharers, self._own, self._complete = sharers, own & present, complete
         del self._message, self.words, self.masks, self._sent, self._seed
         return answer
+
+    @property
+    def _own_places(self) -> frozenset[int]:
+        """The user's batch, as far as it is on the roster."""
+        lines = enumerate(self._roster.lines)
+        return frozenset(place for place, line in lines if line.user in self._party.batch)
 
     def _checked_sharers(self, sharers: Positions) -> frozenset[int]:
         """Refuse sharers that are too few, without this user, or with a neighbour whose share it does not hold."""
@@ -172,10 +193,10 @@ class AgreedParticipant(ABC):
         present = frozenset(sharers)
         if self._mine not in present:
             raise PeerError(f"the server's sharers do not have {self._party.user!r}, this device's user")
-        if len(sharers) < roster.threshold:
+        if len(sharers) < roster.users_needed:
             raise PeerError(
-                f"the server has {len(sharers)} sharers among {len(roster.lines)} users; {roster.threshold} are "
-                "needed"
+                f"the server has {len(sharers)} sharers among {len(roster.lines)} users; "
+                f"{roster.users_needed} are needed"
             )
         missing = present.intersection(self._sent.boxes).difference(self._shares)
         if missing:
@@ -200,7 +221,7 @@ class AgreedParticipant(ABC):
         least = self._setting.terms.min_included
         if len(included) < least:
             raise PeerError(f"the server includes {len(included)} users; at least {least} are needed")
-        self._statement = roster.agreement(self._sharers, message.included, message.excluded)
+        self._statement = roster.agreement_to_sign(self._sharers, message.included, message.excluded)
         self._included = included
         signature = party.identity.sign("agree", *self._statement)
         return encode(Agreement(*self._head, signature))
@@ -214,9 +235,9 @@ class AgreedParticipant(ABC):
         """
         roster, signers = self._roster, message.signers
         check_positions(signers, len(roster.lines), "signers")
-        if len(signers) < roster.threshold:
+        if len(signers) < roster.users_needed:
             raise PeerError(
-                f"the server has {len(signers)} users under the agreement; {roster.threshold} are needed"
+                f"the server has {len(signers)} users under the agreement; {roster.users_needed} are needed"
             )
         silent = sorted(self._included.difference(signers))
         if len(message.signatures) != len(signers) + len(silent):
@@ -229,7 +250,7 @@ class AgreedParticipant(ABC):
             self._verify(place, signature, "agree", self._statement)
         for place, signature in zip(silent, uploaded, strict=True):
             if place in self._shares:
-                self._verify(place, signature, "upload", roster.upload(self._sharers))
+                self._verify(place, signature, "upload", roster.upload_to_sign(self._sharers))
         answer = self._opening()
         del self._shares
         return answer

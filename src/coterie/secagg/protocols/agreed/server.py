@@ -4,7 +4,8 @@ What users share, and how masks come off the sum, is for each inner protocol to 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,13 +14,12 @@ from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.secagg.crypto.keys import verify_signature
 from coterie.secagg.crypto.quantiser import dequantise
 from coterie.secagg.crypto.ring import Ring, Words
-from coterie.secagg.protocols.interface import Exposure, Group, LearnedSum, Outgoing, RoundResult, RoundSetting
-from coterie.secagg.protocols.pairwise.delivery import BoxExchange
-from coterie.secagg.protocols.pairwise.grouping import Grouping
-from coterie.secagg.protocols.pairwise.messages import (
+from coterie.secagg.protocols.agreed.boxes import BoxExchange
+from coterie.secagg.protocols.agreed.messages import (
+    LARGEST_ROSTER,
+    SERVER_TABLE_ENDS,
     Advertisement,
     Agreement,
-    Delivery,
     MaskedVector,
     Opening,
     Proposal,
@@ -28,17 +28,121 @@ from coterie.secagg.protocols.pairwise.messages import (
     RevealCall,
     RosterCall,
     RosterLine,
+    ServerState,
     SharersCall,
+    server_table,
 )
-from coterie.secagg.protocols.pairwise.roster import Roster, check_line
-from coterie.secagg.protocols.pairwise.states import SERVER_TABLE_ENDS, ServerState
-from coterie.secagg.protocols.pairwise.uploads import Uploads
+from coterie.secagg.protocols.agreed.roster import Roster, check_line
+from coterie.secagg.protocols.interface import (
+    Exposure,
+    Group,
+    LearnedSum,
+    Outgoing,
+    RoundResult,
+    RoundSetting,
+    silence,
+)
 from coterie.secagg.wire.framing import Data, Message, MessageDecoder, encode
-from coterie.secagg.wire.states import following
+from coterie.secagg.wire.messages import following
+
+
+def least_included(group: Group) -> int:
+    """Return the least number of users in a sum with this group: it and T others."""
+    return len(group.identities) + group.privacy
+
+
+class Grouping:
+    """All groups of a round, and what devices demand of a sum."""
+
+    def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
+        self._assign(groups)
+        self.number = {user: number for number, group in enumerate(self.groups) for user in group.identities}
+        """Every user's group, as a number."""
+        self._least = setting.terms.min_included
+        users, most = (
+            sum(len(group.identities) for group in self.groups),
+            min(setting.quantiser.cohort, LARGEST_ROSTER),
+        )
+        if len(self.of) != users:
+            raise UsageError("a user is in two of the batches of this round")
+        if users > most:
+            raise UsageError(f"{users} users are asked, more than the {most} that the quantiser allows")
+        least = max((least_included(group) for group in self.groups), default=2)
+        if not least <= setting.terms.min_included <= users:
+            raise UsageError(
+                f"min_included is {setting.terms.min_included}; give {least} (the largest batch and T more) to "
+                f"{users} (everyone asked)"
+            )
+
+    def _assign(self, groups: Iterable[Group]) -> None:
+        self.groups = tuple(groups)
+        self.of = {user: group for group in self.groups for user in group.identities}
+
+    def drop_calls(self) -> None:
+        """Let go of what users were first sent, the model in it."""
+        self._assign(replace(group, call=b"") for group in self.groups)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the groups are batches, whose vectors are sealed."""
+        return all(group.name for group in self.groups)
+
+    def complete(self, users: Iterable[str]) -> list[Group]:
+        """Return the groups that are there as a whole."""
+        there = frozenset(users)
+        return [group for group in self.groups if there.issuperset(group.identities)]
+
+    def demand(self, users: Iterable[str], done: str) -> None:
+        """End a round in which too few users are left in complete groups for any device to agree."""
+        groups = self.complete(users)
+        included = sum(len(group.identities) for group in groups)
+        if included < self._least:
+            raise TooFewUsers(
+                f"{included} users in {len(groups)} of {len(self.groups)} batches {done}; {self._least} are needed"
+            )
+
+    def lost_batches(self, absent: frozenset[str], liars: Mapping[str, str]) -> dict[bytes, str]:
+        """Return the batches that absent users are missing from, and the reason: they lied, or did not answer."""
+        reasons = {}
+        for group in self.groups:
+            missing = absent.intersection(group.identities)
+            if group.name and missing:
+                lies = [f"{user} {liars[user]}" for user in sorted(missing & liars.keys())]
+                reasons[group.name] = "; ".join(lies) or silence(missing)
+        return reasons
+
+
+class Uploads:
+    """The sum over all complete batches so far, and the signature under every vector."""
+
+    def __init__(self, grouping: Grouping, setting: RoundSetting) -> None:
+        self._grouping, self._ring = grouping, setting.quantiser.ring
+        size = setting.terms.dimension + setting.quantiser.extra_words
+        self.total: Words = np.zeros(size, dtype=self._ring.dtype)
+        self.signatures: dict[str, bytes] = {}
+        self._partial: dict[bytes, Words] = {}
+
+    def clear(self) -> None:
+        """Let go of all vectors."""
+        self.total = self.total[:0].copy()
+        self._partial.clear()
+
+    def add(self, user: str, signature: bytes, words: Words) -> None:
+        """Add a vector to its batch's; the last one takes the batch into the sum."""
+        self.signatures[user] = signature
+        group = self._grouping.of[user]
+        if self.signatures.keys() >= group.identities.keys():
+            self._ring.add_into(self.total, words)
+            if group.name in self._partial:
+                self._ring.add_into(self.total, self._partial.pop(group.name))
+        elif group.name in self._partial:
+            self._ring.add_into(self._partial[group.name], words)
+        else:
+            self._partial[group.name] = words.copy()
+
 
 LARGEST_HEAD = 4096
 """Bytes that a message has at most beside its boxes, shares or words."""
-PHASES = 6
 
 
 def check_words(words: Words, ring: Ring, user: str) -> None:
@@ -52,9 +156,15 @@ class AgreedRound(ABC):
 
     table: ClassVar[dict[tuple[ServerState, type[Message]], ServerState]]
     """The legal order of its users' messages."""
+    kinds: ClassVar[tuple[type[Message], ...]]
     from_client: ClassVar[MessageDecoder[Any]]
-    has_masks: ClassVar[bool]
-    """Whether users advertise keys for pairwise masks."""
+    roster_kind: ClassVar[type[Roster]]
+
+    def __init_subclass__(cls, roster: type[Roster], sharing: type[Message], opening: type[Message]) -> None:
+        """Tell the rounds of an inner protocol by its roster, and the messages with boxes and the last answer."""
+        cls.roster_kind, cls.table = roster, server_table(sharing, opening)
+        cls.kinds = tuple(kind for _, kind in cls.table)
+        cls.from_client = MessageDecoder(cls.kinds, "client")
 
     def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
         self.round, self._setting = setting.round, setting
@@ -62,6 +172,7 @@ class AgreedRound(ABC):
         self._grouping = Grouping(groups, setting)
         self._states = dict.fromkeys(self._grouping.of, ServerState.CALLED)
         self._lines: dict[str, RosterLine] = {}
+        self._owner_of: dict[bytes, str] = {}
         self._uploads = Uploads(self._grouping, setting)
         self._signatures: dict[str, bytes] = {}
         self.liars: dict[str, str] = {}
@@ -155,7 +266,9 @@ class AgreedRound(ABC):
         except PeerError as error:
             raise TooFewUsers(f"round {self.round} gave no sum: {error}") from None
         self._ended_as_agreed = True
-        return RoundResult(self.round, (learned,), self._grouping.lost(self._absent, self.liars), dict(self.liars))
+        return RoundResult(
+            self.round, (learned,), self._grouping.lost_batches(self._absent, self.liars), dict(self.liars)
+        )
 
     def exposure(self) -> Exposure:
         """Return what the bytes received so far would open (§8).
@@ -215,17 +328,18 @@ class AgreedRound(ABC):
     def _checked_line(self, user: str, message: Advertisement) -> RosterLine:
         identity = self._grouping.of[user].identities[user]
         line = RosterLine(user, identity, message.mask_key, message.share_key, message.signature)
-        check_line(line, self._setting.context, masks=self.has_masks)
-        for other in self._lines.values():
-            if (self.has_masks and line.mask_key == other.mask_key) or line.share_key == other.share_key:
-                raise PeerError(f"{user} advertised a key of {other.user}")
+        check_line(line, self._setting.context, masks=self.roster_kind.has_masks)
+        keys = {line.mask_key, line.share_key} if self.roster_kind.has_masks else {line.share_key}
+        for key in keys & self._owner_of.keys():
+            raise PeerError(f"{user} advertised a key of {self._owner_of[key]}")
+        self._owner_of |= dict.fromkeys(keys, user)
         return line
 
     def _take_vector(self, user: str, signature: bytes, tail: memoryview) -> None:
         size = self._setting.vector_bytes
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
-        self._verify(user, signature, "upload", *self._roster.upload(self._sharers))
+        self._verify(user, signature, "upload", *self._roster.upload_to_sign(self._sharers))
         ring = self._setting.quantiser.ring
         words: Words = np.frombuffer(tail, dtype=ring.dtype)
         check_words(words, ring, user)
@@ -246,8 +360,7 @@ class AgreedRound(ABC):
         users = self._users(self._boxes.senders)
         self._demand(users, "shared")
         self._next_step = self._hear_complaints
-        places = self._roster.position
-        return {user: encode(Delivery(*self._head, *self._boxes.delivery(places[user]))) for user in users}
+        return self._boxes.deliveries(users, self._head)
 
     def _hear_complaints(self) -> Outgoing:
         """Ask whoever is complained about for the keys of these boxes; mostly nobody is."""
@@ -290,7 +403,7 @@ class AgreedRound(ABC):
         included = {user for group in self._grouping.complete(left) for user in group.identities}
         self._included = tuple(sorted(self._roster.position[user] for user in included))
         self._excluded = tuple(sorted(frozenset(self._sharers).difference(self._included)))
-        self._agreement = self._roster.agreement(self._sharers, self._included, self._excluded)
+        self._agreement = self._roster.agreement_to_sign(self._sharers, self._included, self._excluded)
         self._learned = self._components()
         self._next_step = self._open
         proposal = encode(Proposal(*self._head, self._included, self._excluded))
@@ -301,7 +414,7 @@ class AgreedRound(ABC):
         self._demand_responders(len(self._signatures), "agreed")
         places = self._roster.position
         self._demand_holders([places[user] for user in self._signatures])
-        chosen = sorted(self._signatures, key=places.__getitem__)[: self._roster.threshold]
+        chosen = sorted(self._signatures, key=places.__getitem__)[: self._roster.users_needed]
         signers = tuple(places[user] for user in chosen)
         agreed = (self._signatures[user] for user in chosen)
         silent = self._users(sorted(frozenset(self._included).difference(signers)))
@@ -322,9 +435,9 @@ class AgreedRound(ABC):
         self._grouping.demand(users, done)
 
     def _demand_responders(self, users: int, done: str) -> None:
-        if users < self._roster.threshold:
+        if users < self._roster.users_needed:
             raise TooFewUsers(
-                f"{users} of {len(self._roster.lines)} users {done}; {self._roster.threshold} are needed"
+                f"{users} of {len(self._roster.lines)} users {done}; {self._roster.users_needed} are needed"
             )
 
     def _users(self, places: Iterable[int]) -> list[str]:

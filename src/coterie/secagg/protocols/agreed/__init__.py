@@ -1,0 +1,46 @@
+"""What SecAgg, SecAgg+ and LightSecAgg have in common: boxes with shares, one agreement, and then one sum (§5)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from coterie.secagg.batch.charter import Parameters
+from coterie.secagg.crypto.ring import Ring
+from coterie.secagg.protocols.agreed.client import AgreedParticipant
+from coterie.secagg.protocols.agreed.messages import FROM_SERVER
+from coterie.secagg.protocols.agreed.server import AgreedRound
+from coterie.secagg.protocols.interface import Group, Party, RoundSetting
+from coterie.secagg.wire.framing import Message
+
+
+class AgreedProtocol(ABC):
+    """An inner protocol in which the users agree whose vectors are summed before anything is opened."""
+
+    name: str
+    rings: tuple[Ring, ...]
+    phases = 6
+    upload_phase = 3
+    runs_unsealed = True
+    storable: bool
+    server_sees = "One sum, over all complete batches of the cohort."
+    from_client: tuple[type[Message], ...]
+    from_server: tuple[type[Message], ...] = FROM_SERVER
+
+    def cohort_bound(self, per_round: int, largest_batch: int) -> int:
+        """Return the users of a round, all of whose vectors are added."""
+        return max(per_round, largest_batch)
+
+    def least_included(self, batch_sizes: Iterable[int], privacy: int) -> int:
+        """Return the largest batch and T more: else a sum less that batch's would be one of fewer than T users."""
+        return max(batch_sizes) + privacy
+
+    def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
+        """Return how many must sign the agreement, and further numbers of the protocol."""
+        return {"must agree": parameters.threshold(users)}
+
+    @abstractmethod
+    def participant(self, party: Party, threads: int) -> AgreedParticipant:
+        """Return a client's side of one round."""
+
+    @abstractmethod
+    def server_round(self, groups: Sequence[Group], setting: RoundSetting, threads: int) -> AgreedRound:
+        """Return the server's side of one round."""

@@ -1,0 +1,262 @@
+"""LightSecAgg (docs/protocol.md §5): masks are shared in coded form, and the server decodes their sum once."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from coterie.errors import PeerError, TooFewUsers
+from coterie.secagg.batch.charter import Parameters
+from coterie.secagg.crypto.coding import Code
+from coterie.secagg.crypto.keys import SIGNATURE_BYTES, Seed
+from coterie.secagg.crypto.masking import Keystream, Mask
+from coterie.secagg.crypto.ring import PRIME_31, Ring, Words
+from coterie.secagg.protocols.agreed import AgreedProtocol
+from coterie.secagg.protocols.agreed.boxes import DIGEST_BYTES, BoxExchange, leaf, sharing_tree, stated_leaves
+from coterie.secagg.protocols.agreed.client import AgreedParticipant
+from coterie.secagg.protocols.agreed.messages import FROM_SERVER, RosterLine
+from coterie.secagg.protocols.agreed.roster import (
+    BoxFormat,
+    NeighbourhoodOf,
+    Roster,
+    complete_neighbourhood,
+)
+from coterie.secagg.protocols.agreed.server import AgreedRound, check_words
+from coterie.secagg.protocols.interface import Group, Party, RoundSetting
+from coterie.secagg.wire.framing import (
+    Count,
+    Digest,
+    Message,
+    RoundNumber,
+    Scope,
+    Signature,
+    UserId,
+    VectorMessage,
+    blank,
+    rewrite,
+)
+
+
+class CodedSharing(VectorMessage, frozen=True, tag=23):
+    """Client to server: boxes with shares of my mask for all others, in the roster's order, one signature (§5).
+
+    The tail is the boxes, one after the other.
+    """
+
+    scope: Scope
+    context: Digest
+    user: UserId
+    signature: Signature
+
+
+class ShareSum(VectorMessage, frozen=True, tag=24):
+    """Client to server: the sum of the shares that I hold of the included users' masks; its words are the tail."""
+
+    scope: Scope
+    context: Digest
+    user: UserId
+
+
+class PreparationCall(Message, frozen=True, tag=25):
+    """Server to client: share your mask of a round to come with those who advertise for it (§5)."""
+
+    scope: Scope
+    charter: Digest
+    round: RoundNumber
+    dimension: Count
+    min_included: Count
+
+
+def code_for(users: int, parameters: Parameters) -> Code:
+    """Return the code for a roster: e is a twentieth of the users, at least one where there is room for it.
+
+    U = n - ⌊δn⌋ - 2e and t = ⌊γn⌋, but at least 1: with t = 0, as ⌊γn⌋ is below five users by default, a single
+    holder would read pieces of the others' masks. If no more than ⌊δn⌋ users are lost, U + 2e evaluations are
+    left, so that e wrong ones are corrected. Everybody derives these from the charter and the roster; they are
+    never sent.
+
+    >>> code_for(100, Parameters()), code_for(3, Parameters())
+    (Code(users=100, privacy=20, needed=60), Code(users=3, privacy=1, needed=3))
+    >>> code_for(100, Parameters()).pieces
+    40
+    """
+    privacy, left = max(1, parameters.most_colluding(users)), users - parameters.most_lost(users)
+    errors = min(max(1, users // 20), max(0, (left - privacy - 1) // 2))
+    return Code(users, privacy, left - 2 * errors)
+
+
+@dataclass(frozen=True)
+class CodedRoster(Roster):
+    """A roster in which everyone holds one coded share of everyone's mask, without pairwise masks."""
+
+    neighbourhood_of: NeighbourhoodOf = complete_neighbourhood
+    call_context: bytes = b""
+    """The context of the call, where shares were sent before it."""
+    has_masks = False
+
+    @property
+    def statement_context(self) -> bytes:
+        """What uploads and agreements are tied to: the call, with its terms."""
+        return self.call_context or self.context
+
+    @cached_property
+    def code(self) -> Code:
+        """How masks are shared: n is the roster's size, t and U follow from it and the charter."""
+        return code_for(len(self.lines), self.setting.parameters)
+
+    @property
+    def mask_words(self) -> int:
+        """How long a mask is: as long as a vector."""
+        return self.setting.terms.dimension + self.setting.quantiser.extra_words
+
+    @property
+    def share_words(self) -> int:
+        """How long a share of a mask is."""
+        return self.code.share_words(self.mask_words)
+
+    @cached_property
+    def box_format(self) -> BoxFormat:
+        """A box holds one share of a mask, of words below p, and ends with its leaf, the digest of all before it.
+
+        There is no commitment to the share: a short one could be guessed from it, and wrong sums name nobody
+        anyway. The server need not hash all boxes to pass them on: if a leaf is wrong, the holder complains.
+        """
+        return BoxFormat(
+            PRIME_31.dtype.itemsize * self.share_words, DIGEST_BYTES, _leaf_of, _is_share, stated_leaves
+        )
+
+
+def _leaf_of(share: bytes, sealed: bytes) -> bytes:
+    del share
+    return leaf(sealed)
+
+
+def _is_share(share: bytes) -> bool:
+    return bool(np.frombuffer(share, dtype=PRIME_31.dtype).max(initial=0) < PRIME_31.modulus)
+
+
+class LightParticipant(AgreedParticipant):
+    """A user in one round of LightSecAgg.
+
+    Mask and noise are drawn anew for every round, and a round has one roster. The shares of others are in memory
+    only: after a restart there are none, so that no round can be opened a second time.
+    """
+
+    def __init__(self, party: Party) -> None:
+        super().__init__(party, threads=1)
+
+    def _roster_of(self, lines: tuple[RosterLine, ...]) -> CodedRoster:
+        return CodedRoster(self._setting, lines)
+
+    def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
+        """Encode the mask; the noise in it is drawn for this mask alone."""
+        del mine
+        assert isinstance(roster, CodedRoster)  # noqa: S101 - see _roster_of
+        mask: Words = np.empty(roster.mask_words, dtype=PRIME_31.dtype)
+        Keystream(self._seed, PRIME_31).words_into(mask)
+        shares = roster.code.encode(mask, Seed.generate())
+        return {place: share.astype(PRIME_31.dtype).tobytes() for place, share in enumerate(shares)}
+
+    def _sharing(self, roster: Roster, mine: int, own: bytes, boxes: Iterable[bytes]) -> memoryview:
+        del own
+        content = b"".join(boxes)
+        message, tail = blank(CodedSharing(*self._head, bytes(SIGNATURE_BYTES)), len(content))
+        tail[:] = content
+        root = sharing_tree(b"", content, roster.box_format).root
+        rewrite(
+            message,
+            CodedSharing(*self._head, self._party.identity.sign("share", *roster.boxes_to_sign(mine, root))),
+        )
+        return message.toreadonly()
+
+    def _pair_masks(self, others: Iterable[RosterLine]) -> list[Mask]:
+        """No two users have a mask in common."""
+        del others
+        return []
+
+    def _opening(self) -> memoryview:
+        """Add up the shares of exactly the included users' masks: of every sharer this device has one."""
+        message, tail = blank(ShareSum(*self._head), len(self._shares[self._mine]))
+        total: Words = np.frombuffer(tail, dtype=PRIME_31.dtype)
+        total[:] = 0
+        for place in sorted(self._included):
+            PRIME_31.add_into(total, np.frombuffer(self._shares[place], dtype=PRIME_31.dtype))
+        return message.toreadonly()
+
+
+class LightRound(AgreedRound, roster=CodedRoster, sharing=CodedSharing, opening=ShareSum):
+    """The server's side of one round of LightSecAgg."""
+
+    _roster: CodedRoster
+
+    def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
+        super().__init__(groups, setting)
+        self._sums: dict[int, Words] = {}
+
+    def _new_roster(self, lines: tuple[RosterLine, ...]) -> None:
+        self._roster = CodedRoster(self._setting, lines)
+        self._boxes = BoxExchange(self._roster)
+
+    def _take_secret(self, user: str, message: Message, tail: memoryview) -> None:
+        place = self._roster.position[user]
+        if isinstance(message, CodedSharing):
+            self._boxes.take_boxes(place, b"", tail, message.signature)
+            return
+        size = PRIME_31.dtype.itemsize * self._roster.share_words
+        if len(tail) != size:
+            raise PeerError(f"{user} sent {len(tail)} bytes as a sum of shares, not {size}")
+        words: Words = np.frombuffer(tail, dtype=PRIME_31.dtype)
+        check_words(words, PRIME_31, user)
+        self._sums[place] = words
+
+    def _drop_secrets(self) -> None:
+        self._sums.clear()
+
+    def _demand_holders(self, places: Iterable[int]) -> None:
+        holders, needed = len(tuple(places)), self._roster.code.needed
+        if holders < needed:
+            raise TooFewUsers(f"{holders} holders of shares are left; {needed} are needed to decode the masks")
+
+    def _remove_masks(self, total: Words) -> None:
+        """Decode the sum of masks from the sums of shares; wrong ones are corrected, and nobody is named for them.
+
+        A user whose share was wrong from the start may have made a holder's sum wrong. Whoever sent a wrong one
+        told the server no more than colluders can, so that the round still ends as it was agreed.
+        """
+        holders = sorted(self._sums)
+        sums = np.array([self._sums[place] for place in holders], dtype=PRIME_31.dtype)
+        roster = self._roster
+        masks = roster.code.decode(holders, sums, roster.mask_words, Seed.generate())
+        PRIME_31.subtract_into(total, masks)
+
+
+class LightSecAgg(AgreedProtocol):
+    """The inner protocol `lightsecagg`: everyone holds a coded share of everyone's mask."""
+
+    name = "lightsecagg"
+    rings: tuple[Ring, ...] = (PRIME_31,)
+    storable = False  # it holds a share of every other user's vector
+    from_client = LightRound.kinds
+    from_server = (*FROM_SERVER, PreparationCall)
+
+    def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
+        """Return how many must agree, t, U, and e of the code, and what the boxes of a user cost."""
+        code = code_for(users, parameters)
+        wrong = (users - parameters.most_lost(users) - code.needed) // 2
+        numbers = {
+            "shares say nothing (t)": code.privacy,
+            "sums decode (U)": code.needed,
+            "wrong ones corrected (e)": wrong,
+        }
+        return super().thresholds(users, parameters) | numbers
+
+    def participant(self, party: Party, threads: int) -> LightParticipant:
+        """Return a client's side of one round."""
+        del threads  # modulo the prime, where a mask's words lie shows only on the way
+        return LightParticipant(party)
+
+    def server_round(self, groups: Sequence[Group], setting: RoundSetting, threads: int) -> LightRound:
+        """Return the server's side of one round."""
+        del threads
+        return LightRound(groups, setting)

@@ -1,0 +1,405 @@
+"""SecAgg and SecAgg+ (docs/protocol.md §5): a mask for every pair of neighbours, and one of each user's own.
+
+A user's own mask comes from a seed, the others from its mask key. Of both every holder has a share, and after the
+agreement gives one of the two: of the included users the seeds' shares, of the excluded ones the keys'.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Self
+
+import msgspec
+import numpy as np
+
+from coterie.errors import PeerError, TooFewUsers
+from coterie.secagg.batch.charter import Parameters, ordered
+from coterie.secagg.crypto.encoding import enc
+from coterie.secagg.crypto.keys import MaskKey, Seed, hkdf
+from coterie.secagg.crypto.masking import Mask, add_masks
+from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring, Words
+from coterie.secagg.crypto.shamir import LIMBS, SHARE_BYTES, are_shares, combine_all, correct, split
+from coterie.secagg.protocols.agreed import AgreedProtocol
+from coterie.secagg.protocols.agreed.boxes import DIGEST_BYTES, BoxExchange, leaves_of, sharing_tree
+from coterie.secagg.protocols.agreed.messages import RosterLine, SharersCall
+from coterie.secagg.protocols.agreed.roster import (
+    BoxFormat,
+    NeighbourhoodOf,
+    Roster,
+    complete_neighbourhood,
+    sparse_neighbourhood,
+)
+from coterie.secagg.protocols.agreed.server import AgreedRound
+from coterie.secagg.protocols.agreed.stored import StorableParticipant
+from coterie.secagg.protocols.interface import Group, Party, RoundSetting
+from coterie.secagg.wire.framing import Digest, Message, Scope, Signature, UserId, encode
+from coterie.values import IntArray
+
+PAIR_BYTES = 2 * SHARE_BYTES
+"""A share of the self-mask seed, and one of the mask key."""
+_SEED_TAG, _KEY_TAG = enc("coterie/v2/commitment", "seed"), enc("coterie/v2/commitment", "key")
+MASKS_AT_ONCE = 256
+"""Masks that are taken off in one pass over the sum: each needs a cipher of its own while it lasts."""
+
+IsRight = Callable[[int, bytes], bool]
+"""Whether a secret is the one that the user in this place shared."""
+
+
+class Sharing(Message, frozen=True, tag=12):
+    """Client to server: boxes with shares for my neighbours, in the roster's order, one signature for all (§5)."""
+
+    scope: Scope
+    context: Digest
+    user: UserId
+    seed_digest: Digest
+    own_commitments: Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
+    """To the two shares that the sender keeps itself."""
+    boxes: bytes
+    signature: Signature
+
+
+class Unmasking(Message, frozen=True, tag=18):
+    """Client to server: of each sharer whose holder I am one share, in the roster's order (§5)."""
+
+    scope: Scope
+    context: Digest
+    user: UserId
+    shares: bytes
+
+
+def seed_commitment(share: bytes) -> bytes:
+    """Return the commitment to a share of a self-mask seed.
+
+    To whoever holds fewer than t' shares each other one is nine uniform words below p, 279 bits that nobody
+    guesses: so a plain digest hides it.
+    """
+    return hashlib.sha256(_SEED_TAG + share).digest()
+
+
+def key_commitment(share: bytes) -> bytes:
+    """Return the commitment to a share of a mask key."""
+    return hashlib.sha256(_KEY_TAG + share).digest()
+
+
+def commitments(pair: bytes) -> bytes:
+    """Return the commitments to both shares of a pair."""
+    return seed_commitment(pair[:SHARE_BYTES]) + key_commitment(pair[SHARE_BYTES:])
+
+
+def _commit(pair: bytes, sealed: bytes) -> bytes:
+    del sealed
+    return commitments(pair)
+
+
+PAIRS = BoxFormat(PAIR_BYTES, 2 * DIGEST_BYTES, _commit, are_shares, leaves_of)
+
+
+@dataclass(frozen=True)
+class PairRoster(Roster):
+    """A roster in which neighbours have a mask in common, and boxes hold pairs of shares."""
+
+    has_masks = True
+    box_format = PAIRS
+
+
+def pair_mask(roster: Roster, user: str, key: MaskKey, other: RosterLine) -> Mask:
+    """Return the mask that a user and another one have in common, with the user's sign: the lower id adds it.
+
+    seed = HKDF(X25519(own, other), salt = context, info = enc("coterie/v2/pair", roster digest, lower, higher)).
+    """
+    secret = key.agree(other.mask_key, who=other.user).reveal()
+    info = enc("coterie/v2/pair", roster.digest, *ordered(user, other.user))
+    sign = 1 if user.encode() < other.user.encode() else -1
+    return Mask(Seed(hkdf(secret, roster.context, info)), sign)
+
+
+def seed_digest(context: bytes, user: str, seed: bytes) -> bytes:
+    """Return what tells a right self-mask seed from a wrong one, and nothing else about it."""
+    return hashlib.sha256(enc("coterie/v2/seed", context, user, seed)).digest()
+
+
+class PairwiseParticipant(StorableParticipant):
+    """A user in one round of SecAgg or SecAgg+."""
+
+    def __init__(self, party: Party, neighbourhood_of: NeighbourhoodOf, threads: int) -> None:
+        self._neighbourhood_of, self._mask_key = neighbourhood_of, MaskKey.generate()
+        super().__init__(party, threads, self._mask_key.public)
+
+    @classmethod
+    def restored(cls, party: Party, neighbourhood_of: NeighbourhoodOf, stored: bytes) -> Self:
+        """Return the participant that `store` wrote last."""
+        self = cls.__new__(cls)
+        self._neighbourhood_of = neighbourhood_of
+        return self._restored(party, stored)
+
+    def _roster_of(self, lines: tuple[RosterLine, ...]) -> PairRoster:
+        return PairRoster(self._setting, lines, self._neighbourhood_of)
+
+    def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
+        """Share the seed and the mask key."""
+        holders = roster.graph.holders(mine)
+        secrets = (self._seed.reveal(), self._mask_key.to_bytes())
+        points = [place + 1 for place in holders]
+        shares = split(secrets, roster.graph.neighbourhood.shares_needed, points, Seed.generate()).astype("<u4")
+        return {place: share.tobytes() for place, share in zip(holders, shares, strict=True)}
+
+    def _sharing(self, roster: Roster, mine: int, own: bytes, boxes: Iterable[bytes]) -> bytes:
+        digest = seed_digest(self._setting.context, self._party.user, self._seed.reveal())
+        content, committed = b"".join(boxes), commitments(own)
+        tree = sharing_tree(digest + committed, content, PAIRS)
+        signature = self._party.identity.sign("share", *roster.boxes_to_sign(mine, tree.root))
+        return encode(Sharing(*self._head, digest, committed, content, signature))
+
+    def _pair_masks(self, others: Iterable[RosterLine]) -> list[Mask]:
+        return [pair_mask(self._roster, self._party.user, self._mask_key, line) for line in others]
+
+    def _upload(self, message: SharersCall) -> memoryview | None:
+        answer = super()._upload(message)
+        del self._mask_key
+        return answer
+
+    def _opening(self) -> bytes:
+        """Give seed shares of the included, and key shares of the excluded."""
+        shares = [
+            pair[:SHARE_BYTES] if place in self._included else pair[SHARE_BYTES:]
+            for place, pair in sorted(self._shares.items())
+        ]
+        return encode(Unmasking(*self._head, b"".join(shares)))
+
+
+class PairExchange(BoxExchange):
+    """The boxes with pairs of shares, and what their senders committed to."""
+
+    def __init__(self, roster: Roster) -> None:
+        super().__init__(roster)
+        self._sharings: dict[int, Sharing] = {}
+
+    def take_sharing(self, place: int, message: Sharing) -> None:
+        """Take in a user's boxes, with the digest of its seed and the commitments to the shares that it keeps."""
+        self.take_boxes(place, message.seed_digest + message.own_commitments, message.boxes, message.signature)
+        self._sharings[place] = message
+
+    def seed_digest(self, place: int) -> bytes:
+        """Return what tells a user's right self-mask seed from a wrong one."""
+        return self._sharings[place].seed_digest
+
+    def right_shares(self, holder: int, owners: Sequence[int], shares: bytes, seeds: frozenset[int]) -> list[bool]:
+        """Return which of a holder's shares are those that their owners committed to: of the seeds, or of keys.
+
+        A share has words below p: an honest holder would have complained about others.
+        """
+        words = np.frombuffer(shares, dtype="<u4").reshape(len(owners), -1)
+        right: list[bool] = (words < PRIME_31.modulus).all(axis=1).tolist()  # type: ignore[assignment]
+        for number, owner in enumerate(owners):
+            share = shares[SHARE_BYTES * number : SHARE_BYTES * (number + 1)]
+            both = self._commitments(owner, holder)
+            if owner in seeds:
+                right[number] &= both[:DIGEST_BYTES] == seed_commitment(share)
+            else:
+                right[number] &= both[DIGEST_BYTES:] == key_commitment(share)
+        return right
+
+    def _commitments(self, owner: int, holder: int) -> bytes:
+        if owner == holder:
+            return self._sharings[owner].own_commitments
+        return bytes(self._box(owner, holder)[self._roster.box_format.ciphertext_end :])
+
+
+@dataclass(frozen=True)
+class Shares:
+    """All shares that came and are right, one row for each: whose secret it belongs to, who held it, its limbs."""
+
+    owners: IntArray
+    holders: IntArray
+    limbs: Words
+
+    @classmethod
+    def of_holders(cls, by_holder: Mapping[int, tuple[list[int], Words]]) -> "Shares":
+        """Take the shares of each holder, given with their owners; rows are sorted by owner, then by holder."""
+        owners = np.array([owner for places, _ in by_holder.values() for owner in places], dtype=np.int64)
+        counts = [len(places) for places, _ in by_holder.values()]
+        holders = np.repeat(np.array(list(by_holder), dtype=np.int64), counts)
+        limbs = np.concatenate([shares for _, shares in by_holder.values()] or [np.empty((0, LIMBS), np.uint32)])
+        order = np.lexsort((holders, owners))
+        return cls(owners[order], holders[order], limbs[order])
+
+
+class Recovery:
+    """Secrets that come back from shares, each of which is the one that its owner committed to."""
+
+    def __init__(self, roster: Roster, shares: Shares) -> None:
+        self._roster, self._shares = roster, shares
+        self._threshold = roster.graph.neighbourhood.shares_needed
+        self.liars: dict[int, str] = {}
+        """Users who committed to shares that lie on no one polynomial."""
+
+    def secrets(self, owners: list[int], is_right: IsRight) -> Iterator[tuple[int, bytes]]:
+        """Yield the secret of each owner, from its first shares; TooFewUsers if one does not come out."""
+        if not owners:
+            return
+        owner_places, shares = np.array(owners, dtype=np.int64), self._shares
+        starts, ends = (np.searchsorted(shares.owners, owner_places, side) for side in ("left", "right"))
+        fewest = int((ends - starts).min())
+        if fewest < self._threshold:
+            raise TooFewUsers(f"{fewest} shares of a user's secret came; {self._threshold} are needed to open it")
+        rows = starts[:, np.newaxis] + np.arange(self._threshold)
+        points = shares.holders[rows] + 1
+        if (points == points[0]).all():  # everyone's shares are at the same points: one basis for all
+            points = points[:1]
+        secrets = combine_all(points, shares.limbs[rows])
+        for owner, secret, start, end in zip(owners, secrets, starts.tolist(), ends.tolist(), strict=True):
+            if secret is not None and is_right(owner, secret):
+                yield owner, secret
+            else:
+                yield owner, self._corrected(owner, slice(start, end), is_right)
+
+    def _corrected(self, owner: int, rows: slice, is_right: IsRight) -> bytes:
+        """Return a secret whose owner committed to some wrong shares: it lied, and nobody else did."""
+        user = self._roster.lines[owner].user
+        self.liars[owner] = "shared a secret in pieces that do not belong together"
+        points, limbs = (self._shares.holders[rows] + 1).tolist(), self._shares.limbs[rows]
+        corrected = correct(points, limbs, self._threshold)
+        if corrected is None or not is_right(owner, corrected[0]):
+            raise TooFewUsers(f"{user} {self.liars[owner]}: its secret does not come out of {len(limbs)} shares")
+        return corrected[0]
+
+
+def unmask(
+    total: Words,
+    ring: Ring,
+    recovery: Recovery,
+    roster: Roster,
+    owners: "MaskOwners",
+    *,
+    threads: int,
+) -> None:
+    """Take all masks off the sum over the included users that did not cancel in it.
+
+    Those are the self masks of the included users, and the masks that they have in common with sharers who are
+    excluded. A secret that does not come out ends the round.
+    """
+    masks = _remaining_masks(recovery, roster, owners)
+    while some := list(islice(masks, MASKS_AT_ONCE)):
+        add_masks(total, some, ring, threads=threads)
+
+
+@dataclass(frozen=True)
+class MaskOwners:
+    """Whose masks are in a sum: the included users and the excluded sharers, and the digests of their seeds."""
+
+    included: frozenset[int]
+    excluded: frozenset[int]
+    seed_digest: Callable[[int], bytes]
+
+
+def _remaining_masks(recovery: Recovery, roster: Roster, owners: MaskOwners) -> Iterator[Mask]:
+    """Yield every mask that is left in the sum, with the sign that removes it."""
+
+    def right_seed(place: int, secret: bytes) -> bool:
+        return seed_digest(roster.context, roster.lines[place].user, secret) == owners.seed_digest(place)
+
+    def right_key(place: int, secret: bytes) -> bool:
+        return MaskKey.from_bytes(secret).public == roster.lines[place].mask_key
+
+    for _, secret in recovery.secrets(sorted(owners.included), right_seed):
+        yield Mask(Seed(secret), -1)
+    near = {place: owners.included.intersection(roster.graph.neighbours(place)) for place in owners.excluded}
+    needed = sorted(place for place, neighbours in near.items() if neighbours)
+    for place, secret in recovery.secrets(needed, right_key):
+        key, user = MaskKey.from_bytes(secret), roster.lines[place].user
+        # The excluded user's own sign is the opposite of the one in the included user's vector.
+        yield from (pair_mask(roster, user, key, roster.lines[other]) for other in sorted(near[place]))
+
+
+class PairwiseRound(AgreedRound, roster=PairRoster, sharing=Sharing, opening=Unmasking):
+    """The server's side of one round of SecAgg or SecAgg+."""
+
+    _boxes: PairExchange
+
+    def __init__(
+        self, groups: Iterable[Group], setting: RoundSetting, neighbourhood_of: NeighbourhoodOf, threads: int
+    ) -> None:
+        super().__init__(groups, setting)
+        self._neighbourhood_of, self._threads = neighbourhood_of, threads
+        self._shares: dict[int, tuple[list[int], Words]] = {}
+
+    def _new_roster(self, lines: tuple[RosterLine, ...]) -> None:
+        self._roster = PairRoster(self._setting, lines, self._neighbourhood_of)
+        self._boxes = PairExchange(self._roster)
+
+    def _take_secret(self, user: str, message: Message, tail: memoryview) -> None:
+        del tail
+        match message:
+            case Sharing():
+                self._boxes.take_sharing(self._roster.position[user], message)
+            case Unmasking():
+                self._take_shares(user, message.shares)
+
+    def _take_shares(self, user: str, shares: bytes) -> None:
+        """Keep a holder's shares, but for those that their owners did not commit to: these are as if lost."""
+        place, sharers = self._roster.position[user], frozenset(self._sharers)
+        owners = [owner for owner in self._roster.graph.holders(place) if owner in sharers]
+        if len(shares) != SHARE_BYTES * len(owners):
+            raise PeerError(f"{user} sent {len(shares)} bytes of shares, not {SHARE_BYTES * len(owners)}")
+        right = self._boxes.right_shares(place, owners, shares, frozenset(self._included))
+        words: Words = np.frombuffer(shares, dtype="<u4").reshape(len(owners), LIMBS)
+        self._shares[place] = [owner for owner, good in zip(owners, right, strict=True) if good], words[right]
+        if not all(right):
+            self.liars[user] = f"sent {right.count(False)} wrong shares"
+            self._irregular = True
+
+    def _drop_secrets(self) -> None:
+        self._shares.clear()
+
+    def _demand_holders(self, places: Iterable[int]) -> None:
+        """End a round that cannot be opened before anything more is sent: nothing is learned then."""
+        graph, needed = self._roster.graph, self._roster.graph.neighbourhood.shares_needed
+        fewest = int(graph.count_holders(np.array(tuple(places)))[list(self._sharers)].min())
+        if fewest < needed:
+            raise TooFewUsers(f"{fewest} holders of a user's secret are left; {needed} are needed to open it")
+
+    def _remove_masks(self, total: Words) -> None:
+        roster = self._roster
+        recovery = Recovery(roster, Shares.of_holders(self._shares))
+        owners = MaskOwners(frozenset(self._included), frozenset(self._excluded), self._boxes.seed_digest)
+        try:
+            unmask(total, self._setting.quantiser.ring, recovery, roster, owners, threads=self._threads)
+        finally:
+            self.liars |= {roster.lines[place].user: reason for place, reason in recovery.liars.items()}
+            self._irregular |= bool(recovery.liars)
+
+
+class SecAgg(AgreedProtocol):
+    """The inner protocol `secagg`: everyone shares masks and secrets with everyone."""
+
+    name = "secagg"
+    rings: tuple[Ring, ...] = (RING_16, RING_32)
+    storable = True
+    from_client = PairwiseRound.kinds
+    neighbourhood_of: NeighbourhoodOf = staticmethod(complete_neighbourhood)
+
+    def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
+        """Return how many must agree, how many neighbours a user has, and how many shares open a secret."""
+        near = self.neighbourhood_of(users, parameters)
+        numbers = {"neighbours (k)": near.degree, "shares open a secret (t')": near.shares_needed}
+        return super().thresholds(users, parameters) | numbers
+
+    def participant(self, party: Party, threads: int) -> PairwiseParticipant:
+        """Return a client's side of one round."""
+        return PairwiseParticipant(party, self.neighbourhood_of, threads)
+
+    def restored(self, party: Party, stored: bytes) -> PairwiseParticipant:
+        """Return a client's side of one round as its device stored it."""
+        return PairwiseParticipant.restored(party, self.neighbourhood_of, stored)
+
+    def server_round(self, groups: Sequence[Group], setting: RoundSetting, threads: int) -> PairwiseRound:
+        """Return the server's side of one round."""
+        return PairwiseRound(groups, setting, self.neighbourhood_of, threads)
+
+
+class SecAggPlus(SecAgg):
+    """The inner protocol `secagg+`: masks and secrets are shared with a few neighbours that nobody chose."""
+
+    name = "secagg+"
+    neighbourhood_of: NeighbourhoodOf = staticmethod(sparse_neighbourhood)
