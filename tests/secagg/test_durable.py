@@ -1,0 +1,155 @@
+"""Clients that end after every message: the same rounds, the same refusals, and never two answers in one phase."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from coterie.device import DeviceFile
+from coterie.errors import PeerError, UsageError
+from coterie.secagg import (
+    DurableClient,
+    IdentityKey,
+    Membership,
+    MemoryStore,
+    Task,
+    TrustServerForIdentities,
+    found_batch,
+    run_round,
+    sealed_round,
+)
+from coterie.secagg.protocols import messages_from_server
+from coterie.secagg.wire.framing import encode
+from support.secagg.batches import configuration, rules, terms, updates
+
+NAMES = [[f"user-{batch}-{number}" for number in range(2)] for batch in range(4)]
+DURABLE = configuration(inner={"open", "secagg", "secagg+"})
+
+
+class Forgetful:
+    """A client with no memory but its stores: every message is given to a new object."""
+
+    def __init__(self, user, identity, store, rounds):
+        self.user = user
+        self._made_of = (Membership(user, identity, DURABLE, TrustServerForIdentities(), store), rounds)
+
+    def new(self):
+        """What the next process would make."""
+        return DurableClient(*self._made_of)
+
+    def receive(self, data):
+        """Answer; a call is trained for and sealed at once, as one process does it."""
+        self._last = self.new()
+        return self._last.receive(data)
+
+    def seal(self, task, update, weight=1):
+        """Seal in the process that received the call."""
+        return self._last.seal(task, update, weight=weight)
+
+
+def federation(inner, make=lambda name: (MemoryStore(), MemoryStore())):
+    """Four batches of two forgetful clients, and their charters."""
+    clients = {name: Forgetful(name, IdentityKey.generate(), *make(name)) for batch in NAMES for name in batch}
+    common = rules(inner=inner, privacy=2)
+    return clients, [found_batch(common, [clients[name] for name in batch]) for batch in NAMES]
+
+
+@pytest.mark.parametrize("inner", ["open", "secagg", "secagg+"])
+def test_a_round_needs_no_memory_between_messages(inner):
+    """Every message may find a new process: the sum is the exact one, of those whose batch is complete."""
+    clients, charters = federation(inner)
+    given = updates(clients)
+    upload = 0 if inner == "open" else 3
+    for round_, lost in enumerate(("nobody", "user-3-1")):
+
+        def loses(user, phase, _, lost=lost):
+            return user == lost and phase >= upload
+
+        server = sealed_round(charters, round_, terms(min_included=4))
+        result = run_round(server, clients, lambda user, task: given[user], loses=loses)
+        included = {user for part in result.learned for user in part.users}
+        assert included == {name for batch in NAMES[: 4 - round_] for name in batch}
+        expected = np.sum([given[user] for user in included], axis=0)
+        assert result.sum.values == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_round_on_disk(tmp_path):
+    """The stores may be files, as on a device."""
+
+    def make(name):
+        files = [tmp_path / f"{name}-{kind}.sqlite" for kind in ("device", "round")]
+        return [DeviceFile.create(file, b"opaque") for file in files]
+
+    clients, charters = federation("secagg+", make)
+    result = run_round(
+        sealed_round(charters, 0, terms(min_included=4)), clients, lambda user, task: updates(clients)[user]
+    )
+    assert len(result.learned[0].users) == 8
+
+
+def started(clients, charters):
+    """The server after the call was answered by all, and what it sends next."""
+    server = sealed_round(charters, 0, terms(min_included=4))
+    given = updates(clients)
+    for user, data in server.start().items():
+        task = clients[user].receive(data)
+        assert isinstance(task, Task)
+        server.receive(user, clients[user].seal(task, given[user]))
+    return server
+
+
+def test_of_two_processes_with_two_proposals_one_refuses():
+    """A second division of the sharers is never signed, though the process that signed the first is gone."""
+    clients, charters = federation("secagg+")
+    server = started(clients, charters)
+    for _ in range(3):
+        for user, data in server.advance().items():
+            answer = clients[user].receive(data)
+            if answer is not None:
+                server.receive(user, answer)
+    outgoing = server.advance()
+    me, (proposal, _) = "user-0-0", messages_from_server.decode(outgoing["user-0-0"])
+    other = msgspec.structs.replace(proposal, included=proposal.included[:6], excluded=proposal.included[6:])
+    assert clients[me].new().receive(outgoing[me]) is not None
+    for again in (outgoing[me], encode(other)):
+        with pytest.raises(PeerError, match="out of order: in the state 'agreed' only Opening"):
+            clients[me].new().receive(again)
+
+
+def test_a_refusal_changes_nothing():
+    """A message that is refused leaves the stored round as it was: the right one is still answered."""
+    clients, charters = federation("secagg+")
+    server = started(clients, charters)
+    outgoing = server.advance()
+    me, (roster, _) = "user-0-0", messages_from_server.decode(outgoing["user-0-0"])
+    with pytest.raises(PeerError, match="does not have 'user-0-0'"):
+        clients[me].receive(encode(msgspec.structs.replace(roster, lines=roster.lines[1:])))
+    assert clients[me].receive(outgoing[me]) is not None
+
+
+def test_a_new_call_ends_the_round_before_it():
+    """After a call to the next round nothing of the earlier one is answered."""
+    clients, charters = federation("secagg+")
+    outgoing = started(clients, charters).advance()
+    me = "user-0-0"
+    later = sealed_round(charters, 1, terms(min_included=4)).start()[me]
+    assert isinstance(clients[me].receive(later), Task)
+    with pytest.raises(PeerError, match="RosterCall came from the server out of order: in the state 'ready'"):
+        clients[me].receive(outgoing[me])
+
+
+def test_a_round_that_was_not_begun_is_not_answered():
+    """A device without a batch, or without a stored round, refuses every phase."""
+    clients, charters = federation("secagg+")
+    outgoing = started(clients, charters).advance()["user-0-0"]
+    stranger = Forgetful("user-0-0", IdentityKey.generate(), MemoryStore(), MemoryStore())
+    with pytest.raises(PeerError, match="in the state 'outside' only nothing is expected"):
+        stranger.receive(outgoing)
+
+
+def test_protocols_with_large_secrets_are_refused():
+    """LightSecAgg's coded shares are as large as the model for each other user: they are not stored."""
+    membership = Membership(
+        "ana", IdentityKey.generate(), configuration(), TrustServerForIdentities(), MemoryStore()
+    )
+    with pytest.raises(UsageError, match="takes no part in lightsecagg"):
+        DurableClient(membership, MemoryStore())
