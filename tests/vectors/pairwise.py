@@ -209,19 +209,17 @@ def box_cases():
         yield refused(name, **fields("ana", "bob", other))
 
 
-def merkle_root(leaves):
-    """The root over leaves that are filled up with zeros to a power of two."""
-    row = [sha256(b"\0" + content) for content in leaves]
-    row += [bytes(32)] * ((1 << (len(row) - 1).bit_length()) - len(row))
+def merkle_of(leaves):
+    """The root over digests that are filled up with zeros to a power of two."""
+    row = leaves + [bytes(32)] * ((1 << (len(leaves) - 1).bit_length()) - len(leaves))
     while len(row) > 1:
         row = [sha256(b"\1" + row[at] + row[at + 1]) for at in range(0, len(row), 2)]
     return row[0]
 
 
-def merkle_path(leaves, place):
+def merkle_path_of(leaves, place):
     """The siblings of a leaf, from below: roots of the other halves."""
-    size = 1 << (len(leaves) - 1).bit_length()
-    row = [sha256(b"\0" + content) for content in leaves] + [bytes(32)] * (size - len(leaves))
+    row = leaves + [bytes(32)] * ((1 << (len(leaves) - 1).bit_length()) - len(leaves))
     path = b""
     while len(row) > 1:
         path += row[place ^ 1]
@@ -234,12 +232,12 @@ def sharing_cases():
     for number in (1, 2, 3, 5, 8):
         boxes = [sha256(b"coterie vector: box %d" % at) * 5 for at in range(number)]
         digest, own = sha256(b"coterie vector: a seed's digest"), commitments(PAIR)
-        leaves = [digest + own, *boxes]
-        root = merkle_root(leaves)
+        leaves = [sha256(b"\0" + content) for content in (digest + own, *boxes)]
+        root = merkle_of(leaves)
         signature = sign(IDENTITY["ana"], enc("coterie/v2/share", CONTEXT, ROSTER, "ana", root))
         given = {"context": CONTEXT, "roster": ROSTER, "user": b"ana", "secret": IDENTITY["ana"]}
         made = {"seed_digest": digest, "own": own, "boxes": b"".join(boxes), "root": root, "signature": signature}
-        paths = {f"path_{at}": merkle_path(leaves, at + 1) for at in range(number)}
+        paths = {f"path_{at}": merkle_path_of(leaves, at + 1) for at in range(number)}
         yield case(
             f"{number} boxes", **given, public=identity_public(IDENTITY["ana"]), number=number, **made, **paths
         )
