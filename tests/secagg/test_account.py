@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from coterie.errors import PeerError, TooFewUsers
 from coterie.secagg import PROTOCOLS, Task, sealed_round, unsealed_round
 from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.protocols.agreed.messages import MaskedVector
 from coterie.secagg.protocols.open import SealedVector
-from coterie.secagg.protocols.pairwise.messages import MaskedVector, Unmasking
+from coterie.secagg.protocols.pairwise import Unmasking
 from support.secagg.batches import Batches, Loners, quantiser, terms
 
 ROUNDS = 2
@@ -127,7 +128,7 @@ class Wire:
 
     def _pairwise_masks(self, unknown, vectors, place, user):
         roster = self.server._roster
-        needed, sharers = roster.graph.neighbourhood.threshold, frozenset(self.server._sharers)
+        needed, sharers = roster.graph.neighbourhood.shares_needed, frozenset(self.server._sharers)
         opened = {key for key, count in self.shares.items() if count >= needed}
         if ("seed", user) not in opened:
             unknown.setdefault(("self", user), [0] * len(vectors))[place] = 1

@@ -44,7 +44,7 @@ def test_a_device_that_is_killed_never_seals_a_round_twice(tmp_path):
         others = [simulated_client(name, configuration()) for name in ("bob", "cas")]
         charter = found_batch(rules(), [_device(store), *others])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["coterie.secagg", "coterie.device.file", "support.secagg.batches"])
+    context.set_forkserver_preload(["coterie.secagg", "coterie.device", "support.secagg.batches"])
     chance = random.Random(0)
     sent = {}
     for life in range(20):

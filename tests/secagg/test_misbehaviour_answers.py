@@ -1,4 +1,4 @@
-"""Users who answer wrongly in a pairwise round: refused by the server; and what unsealed clients refuse (§5)."""
+"""Users who answer wrongly where there is an agreement, and what unsealed clients refuse (§5)."""
 
 import msgspec
 import pytest
@@ -26,10 +26,11 @@ OTHER = "user-1-0"
 """A user of another batch than user-0-0."""
 
 
+@pytest.mark.parametrize("inner", ["secagg", "lightsecagg"])
 @pytest.mark.parametrize("phase", range(6))
-def test_an_answer_for_something_else_is_refused(phase):
+def test_an_answer_for_something_else_is_refused(inner, phase):
     """The server takes an answer only for its own scope, round and user, from whom it asked, once."""
-    midway = Midway(phase)
+    midway = Midway(phase, inner=inner)
     user = "user-0-0"
     midway.answers[user] = good = midway.answer(user)
     for changes, reason in (
@@ -45,10 +46,11 @@ def test_an_answer_for_something_else_is_refused(phase):
     midway.ends_well()
 
 
+@pytest.mark.parametrize("inner", ["secagg", "lightsecagg"])
 @pytest.mark.parametrize("phase", range(6))
-def test_an_answer_that_comes_late_is_refused(phase):
+def test_an_answer_that_comes_late_is_refused(inner, phase):
     """When a phase is over, what belongs to it is refused; the round has gone on without it."""
-    midway = Midway(phase)
+    midway = Midway(phase, inner=inner)
     late = "user-0-0"
     answer = midway.answer(late)
     midway.deliver(but={late})
@@ -96,9 +98,10 @@ def test_a_forged_answer_is_refused(phase):
     midway.ends_well()
 
 
-def test_a_vector_that_spoils_the_sum_is_noticed():
+@pytest.mark.parametrize("inner", ["secagg", "lightsecagg"])
+def test_a_vector_that_spoils_the_sum_is_noticed(inner):
     """A member that sends other words than it should makes the check words wrong: the sum is discarded."""
-    midway = Midway(UPLOAD)
+    midway = Midway(UPLOAD, inner=inner)
     midway.answers[midway.me.user] = midway.answer(midway.me.user)
     message, tail = messages_from_client.decode(midway.answers[midway.me.user])
     midway.server.receive(midway.me.user, packed(message, bytes(len(tail))))

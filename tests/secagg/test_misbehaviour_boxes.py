@@ -1,5 +1,7 @@
 """Boxes, complaints about them, and wrong shares: no single user stops a round or frames another (§5)."""
 
+from functools import partial
+
 import msgspec
 import numpy as np
 import pytest
@@ -7,13 +9,18 @@ import pytest
 from coterie.errors import TooFewUsers
 from coterie.secagg import Task, run_round, unsealed_round
 from coterie.secagg.crypto.keys import BoxKey
-from coterie.secagg.crypto.ring import RING_16, RING_32
+from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32
 from coterie.secagg.crypto.shamir import SHARE_BYTES
-from coterie.secagg.protocols.pairwise.boxes import Route
-from coterie.secagg.protocols.pairwise.contents import PAIRS
-from coterie.secagg.protocols.pairwise.merkle import leaf
-from coterie.secagg.protocols.pairwise.messages import Complaint, Receipt, Reveal, RevealCall, Sharing
-from coterie.secagg.protocols.pairwise.sharing import parcel_bytes, sharing_tree
+from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.protocols.agreed.boxes import Route, leaf, parcel_bytes, sharing_tree
+from coterie.secagg.protocols.agreed.messages import (
+    Complaint,
+    Receipt,
+    Reveal,
+    RevealCall,
+)
+from coterie.secagg.protocols.lightsecagg import CodedSharing
+from coterie.secagg.protocols.pairwise import PAIRS, Sharing
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import SCOPE, Loners, quantiser, terms
 from support.secagg.midway import AGREE, RECEIVE, SHARE, UNMASK, UPLOAD, Midway, from_client, from_server
@@ -29,21 +36,36 @@ def parts(content, size):
     return [content[start : start + size] for start in range(0, len(content), size)]
 
 
+@pytest.fixture(params=["secagg", "lightsecagg"])
+def before(request):
+    """A round of a protocol with boxes, before a phase; secagg+ differs from secagg in its graph alone."""
+    return partial(Midway, inner=request.param)
+
+
+def shared_boxes(roster, answer):
+    """A user's message with its boxes, and the boxes one by one."""
+    message, tail = messages_from_client.decode(answer)
+    content = message.boxes if isinstance(message, Sharing) else bytes(tail)
+    return message, parts(content, roster.box_format.box_bytes)
+
+
 def signed_sharing(identity, roster, message, boxes):
     """A user's boxes, some of them altered, under a signature that is really its own."""
-    tree = sharing_tree(message.seed_digest + message.own_commitments, boxes)
-    place = roster.position[message.user]
-    signature = identity.sign("share", *roster.boxes(place, tree.root))
-    return encode(msgspec.structs.replace(message, boxes=b"".join(boxes), signature=signature))
+    content, pairs = b"".join(boxes), isinstance(message, Sharing)
+    statement = message.seed_digest + message.own_commitments if pairs else b""
+    root = sharing_tree(statement, content, roster.box_format).root
+    signature = identity.sign("share", *roster.boxes_to_sign(roster.position[message.user], root))
+    if pairs:
+        return encode(msgspec.structs.replace(message, boxes=content, signature=signature))
+    return packed(msgspec.structs.replace(message, signature=signature), content)
 
 
 def lying_share(midway, alter, liar=LIAR):
     """Let all share; the liar's boxes go through `alter(holder's place, box)` before it signs them."""
     midway.deliver(but={liar})
-    message = from_client(midway.answer(liar))
-    place = midway.roster.position[liar]
-    holders = midway.roster.graph.neighbours(place)
-    boxes = [alter(at, box) for at, box in zip(holders, parts(message.boxes, BOX_BYTES), strict=True)]
+    message, good = shared_boxes(midway.roster, midway.answer(liar))
+    holders = midway.roster.graph.neighbours(midway.roster.position[liar])
+    boxes = [alter(at, box) for at, box in zip(holders, good, strict=True)]
     client = midway.clients[liar]
     client._rounds[SCOPE]._sent.boxes.update(zip(holders, boxes, strict=True))  # noqa: SLF001 - it stands by them
     midway.server.receive(liar, signed_sharing(client.membership.identity, midway.roster, message, boxes))
@@ -86,17 +108,18 @@ def test_an_unsigned_altered_or_missing_box_is_refused():
     assert midway.server.liars == {}
 
 
-def test_a_box_that_the_server_made_is_refused():
+def test_a_box_that_the_server_made_is_refused(before):
     """Anyone can make a box that opens to its commitments; only its sender can sign it."""
-    midway = Midway(RECEIVE)
-    box = Route(midway.roster, 1, 0).encrypt_shares(BoxKey.generate(), bytes(72))
-    midway.refuses("signature of 'user-0-1' for 'share'", parcels=box + midway.good.parcels[BOX_BYTES:])
+    midway = before(RECEIVE)
+    content = bytes(midway.roster.box_format.content_bytes)
+    box = Route(midway.roster, 1, 0).encrypt_shares(BoxKey.generate(), content)
+    midway.refuses("signature of 'user-0-1' for 'share'", parcels=box + midway.good.parcels[len(box) :])
     midway.ends_well()
 
 
-def test_a_box_of_no_neighbour_is_refused():
+def test_a_box_of_no_neighbour_is_refused(before):
     """Boxes come from neighbours, each once, in ascending order: from nobody else, and not from the device."""
-    midway = Midway(RECEIVE)
+    midway = before(RECEIVE)
     midway.refuses("a box of 'user-0-0', who is no neighbour", senders=tuple(range(8)))
     midway.refuses("senders name user 9", senders=(*range(1, 8), 9))
     midway.refuses("in ascending order, or name a user twice", senders=(1, 1, *range(3, 9)))
@@ -126,11 +149,11 @@ def test_an_unsigned_box_is_refused_by_the_server():
 class Accusing:
     """A round in which "me" has sent good boxes and opened all others; anyone's complaint can be made up."""
 
-    def __init__(self):
-        self.midway = Midway(SHARE)
+    def __init__(self, before):
+        self.midway = before(SHARE)
         self.midway.deliver()
-        sent = self.midway.answers["user-0-0"]
-        self.boxes = dict(zip(range(1, 9), parts(from_client(sent).boxes, BOX_BYTES), strict=True))
+        _, boxes = shared_boxes(self.midway.roster, self.midway.answers["user-0-0"])
+        self.boxes = dict(zip(range(1, 9), boxes, strict=True))
         self.midway.advance()
         self.midway.deliver()
         self.context = self.midway.good.context
@@ -140,7 +163,7 @@ class Accusing:
         """A complaint in a holder's name, about its box or another, with its signature or another's."""
         roster, digest = self.midway.roster, leaf(self.boxes[holder if box is None else box])
         key = self.midway.clients[roster.lines[holder if signer is None else signer].user].membership.identity
-        return Complaint(holder, digest, key.sign("complaint", *roster.complaint(0, holder, digest)))
+        return Complaint(holder, digest, key.sign("complaint", *roster.complaint_to_sign(0, holder, digest)))
 
     def call(self, *complaints):
         """The server's message with some complaints."""
@@ -151,9 +174,9 @@ class Accusing:
         refused(self.me, self.call(*complaints), reason)
 
 
-def test_an_unsigned_complaint_reveals_nothing():
+def test_an_unsigned_complaint_reveals_nothing(before):
     """A key is revealed only to a complaint that the box's holder signed, in this round."""
-    accusing, twin = Accusing(), Accusing()
+    accusing, twin = Accusing(before), Accusing(before)
     good = accusing.complaint(4)
     for signature in (bytes(64), twin.complaint(4).signature):
         bad = msgspec.structs.replace(good, signature=signature)
@@ -163,9 +186,9 @@ def test_an_unsigned_complaint_reveals_nothing():
     accusing.midway.ends_well()
 
 
-def test_a_complaint_by_another_holder_reveals_nothing():
+def test_a_complaint_by_another_holder_reveals_nothing(before):
     """One holder cannot have another's box opened: not in its own name, and not in the other's."""
-    accusing = Accusing()
+    accusing = Accusing(before)
     accusing.refuses("signature of 'user-1-1' for 'complaint' is forged", accusing.complaint(4, signer=5))
     accusing.refuses("complaint of 'user-1-2' is about another box", accusing.complaint(5, box=4))
     own = Complaint(0, leaf(accusing.boxes[1]), accusing.complaint(1).signature)
@@ -174,9 +197,9 @@ def test_a_complaint_by_another_holder_reveals_nothing():
     accusing.refuses("complaint by user 9, who was sent no box", stranger)
 
 
-def test_a_complaint_about_another_box_reveals_nothing():
+def test_a_complaint_about_another_box_reveals_nothing(before):
     """A complaint names the box by its digest; about a box that was never sent nothing is revealed."""
-    accusing = Accusing()
+    accusing = Accusing(before)
     good = accusing.complaint(4)
     accusing.refuses("about another box", msgspec.structs.replace(good, box_digest=bytes(32)))
     accusing.refuses("not in ascending order, or two are about one box", good, good)
@@ -184,9 +207,9 @@ def test_a_complaint_about_another_box_reveals_nothing():
     accusing.refuses("about another box", accusing.complaint(3), accusing.complaint(4, box=5))
 
 
-def test_a_second_reveal_is_refused():
+def test_a_second_reveal_is_refused(before):
     """Keys are revealed once, before the sharers are fixed, and only those that were complained about."""
-    accusing = Accusing()
+    accusing = Accusing(before)
     answer = from_client(accusing.me.receive(accusing.call(accusing.complaint(4))))
     key = BoxKey.from_bytes(answer.keys)
     assert key.public == accusing.boxes[4][:32]
@@ -197,9 +220,9 @@ def test_a_second_reveal_is_refused():
     accusing.refuses("RevealCall came from the server out of order", accusing.complaint(5))
 
 
-def test_a_reveal_shows_no_more_than_the_holder_has():
+def test_a_reveal_shows_no_more_than_the_holder_has(before):
     """The key of one box opens that box alone: no other box, and no secret of the device's."""
-    accusing = Accusing()
+    accusing = Accusing(before)
     key = from_client(accusing.me.receive(accusing.call(accusing.complaint(4)))).keys
     roster = accusing.midway.roster
     holder = accusing.midway.clients["user-1-1"]._rounds[SCOPE]  # noqa: SLF001 - what it was sent
@@ -211,13 +234,15 @@ def test_a_reveal_shows_no_more_than_the_holder_has():
 # --- complaints, as the server takes them ----------------------------------------------------------------------
 
 
-def test_a_complaint_that_is_not_the_holders_is_refused_by_the_server():
+def test_a_complaint_that_is_not_the_holders_is_refused_by_the_server(before):
     """Unsigned, about a box of somebody else, or twice about one: it counts for nothing, and accuses nobody."""
-    midway = Midway(RECEIVE)
+    midway = before(RECEIVE)
     midway.answers[OTHER] = midway.answer(OTHER)
     roster, place = midway.roster, midway.roster.position[OTHER]
     digest = leaf(midway.server._boxes._box(0, place))  # noqa: SLF001 - the box that it was sent
-    signature = midway.clients[OTHER].membership.identity.sign("complaint", *roster.complaint(0, place, digest))
+    signature = midway.clients[OTHER].membership.identity.sign(
+        "complaint", *roster.complaint_to_sign(0, place, digest)
+    )
     good = Complaint(0, digest, signature)
     elsewhere = leaf(midway.server._boxes._box(0, 4))  # noqa: SLF001 - somebody else's
     for complaints, reason in (
@@ -233,7 +258,7 @@ def test_a_complaint_that_is_not_the_holders_is_refused_by_the_server():
     assert midway.server.liars == {}
 
 
-@pytest.mark.parametrize("inner", ["secagg", "secagg+"])
+@pytest.mark.parametrize("inner", ["secagg", "secagg+", "lightsecagg"])
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_garbage_boxes_stop_nobody_but_their_sender(inner, count):
     """One user's signed boxes are garbage, for one neighbour or all: it is named, the others have their sum."""
@@ -252,9 +277,9 @@ def test_garbage_boxes_stop_nobody_but_their_sender(inner, count):
     assert "does not open to what it signed" in midway.server.liars[LIAR]
 
 
-def test_every_way_to_spoil_a_box_is_the_senders_lie():
+def test_every_way_to_spoil_a_box_is_the_senders_lie(before):
     """A key of low order, another commitment, a wrong tag, words that are no share: never the holder's fault."""
-    low_order, too_large = bytes(32), b"\xff" * 72
+    low_order = bytes(32)
     for number, spoil in enumerate(
         (
             lambda at, box: low_order + box[32:],
@@ -263,8 +288,8 @@ def test_every_way_to_spoil_a_box_is_the_senders_lie():
             None,
         )
     ):
-        midway = Midway(SHARE)
-        alter = spoil or rewritten(midway, LIAR, lambda at, pair: too_large)
+        midway = before(SHARE)
+        alter = spoil or rewritten(midway, LIAR, lambda at, shares: b"\xff" * len(shares))
         lying_share(midway, lambda at, box, alter=alter: alter(at, box) if at == 0 else box)
         midway.deliver()
         midway.advance()
@@ -279,15 +304,15 @@ def false_receipt(midway, liar, senders):
     complaints = []
     for sender in senders:
         digest = leaf(midway.server._boxes._box(sender, place))  # noqa: SLF001 - what it was sent
-        signature = identity.sign("complaint", *roster.complaint(sender, place, digest))
+        signature = identity.sign("complaint", *roster.complaint_to_sign(sender, place, digest))
         complaints.append(Complaint(sender, digest, signature))
     return encode(Receipt(SCOPE, midway.good.context, liar, tuple(complaints)))
 
 
 @pytest.mark.parametrize("senders", [(0,), (0, 3, 8), (0, 1, 2, 3, 5, 6, 7, 8)])
-def test_a_false_complainer_is_named_and_nobody_else(senders):
+def test_a_false_complainer_is_named_and_nobody_else(before, senders):
     """Who complains about good boxes is left out; those it accused reveal the boxes' keys and stay in the sum."""
-    midway = Midway(RECEIVE)
+    midway = before(RECEIVE)
     midway.deliver(but={LIAR})
     midway.server.receive(LIAR, false_receipt(midway, LIAR, senders))
     midway.answered.add(LIAR)
@@ -299,9 +324,9 @@ def test_a_false_complainer_is_named_and_nobody_else(senders):
     assert "complained about a good box" in midway.server.liars[LIAR]
 
 
-def test_silence_after_a_complaint_is_a_loss():
+def test_silence_after_a_complaint_is_a_loss(before):
     """Who does not reveal is left out like anybody lost; neither side is called a liar."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     lying_share(midway, lambda at, box: garbage(at, box) if at == 0 else box)
     midway.deliver()
     midway.advance()
@@ -310,9 +335,9 @@ def test_silence_after_a_complaint_is_a_loss():
     assert midway.server.liars == {}
 
 
-def test_another_key_than_the_boxs_is_the_senders_lie():
+def test_another_key_than_the_boxs_is_the_senders_lie(before):
     """A revealed key that is not the box's own convicts the sender; one of a wrong size is no answer."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     lying_share(midway, lambda at, box: garbage(at, box) if at == 0 else box)
     midway.deliver()
     midway.advance()
@@ -325,14 +350,14 @@ def test_another_key_than_the_boxs_is_the_senders_lie():
     assert list(midway.server.liars) == [LIAR]
 
 
-def test_nothing_is_uploaded_while_complaints_are_open():
+def test_nothing_is_uploaded_while_complaints_are_open(before):
     """Vectors leave once all complaints are judged: a vector that comes before is refused."""
-    midway, other = Midway(SHARE), Midway(AGREE)
+    midway, other = before(SHARE), before(AGREE)
     lying_share(midway, garbage)
     midway.deliver()
     midway.advance()
     head = msgspec.structs.replace(from_client(other.answers["user-0-0"]), context=midway.roster.context)
-    size = quantiser().vector_bytes(other.terms.dimension)
+    size = other.server._setting.vector_bytes  # noqa: SLF001 - of its quantiser
     midway.server_refuses("user-0-0", packed(head, bytes(size)), "out of order: in the state 'received'")
     assert len(midway.ends_well()) == 6
 
@@ -402,9 +427,10 @@ class LyingLoner:
         """Answer as the client does, but with garbage in the boxes."""
         answer = self.client.receive(data)
         message = None if isinstance(answer, Task) or answer is None else from_client(bytes(answer))
-        if not isinstance(message, Sharing):
+        if not isinstance(message, Sharing | CodedSharing):
             return answer
-        boxes = [garbage(at, box) for at, box in enumerate(parts(message.boxes, BOX_BYTES))]
+        _, good = shared_boxes(self._server._roster, bytes(answer))  # noqa: SLF001
+        boxes = [garbage(at, box) for at, box in enumerate(good)]
         sent = self.client._rounds[SCOPE]._sent.boxes  # noqa: SLF001 - it stands by them
         sent.update(zip(sent, boxes, strict=True))
         return signed_sharing(self.client._identity, self._server._roster, message, boxes)  # noqa: SLF001
@@ -414,8 +440,13 @@ class LyingLoner:
         return self.client.seal(task, update, **options)
 
 
-@pytest.mark.parametrize("ring", [RING_16, RING_32], ids=["16 bits", "32 bits"])
-@pytest.mark.parametrize("inner", ["secagg", "secagg+"])
+@pytest.mark.parametrize(
+    ("inner", "ring"),
+    [
+        *((inner, ring) for inner in ("secagg", "secagg+") for ring in (RING_16, RING_32)),
+        ("lightsecagg", PRIME_31),
+    ],
+)
 def test_one_garbage_sharer_costs_the_others_nothing(inner, ring):
     """Of twelve users without a seal one is left out by name, and the exact sum of eleven comes out."""
     loners = Loners(12, common={"inner": inner, "quantiser": quantiser(cohort=12, ring=ring)})

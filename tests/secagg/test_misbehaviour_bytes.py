@@ -18,7 +18,7 @@ from coterie.secagg import (
 )
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.pairwise.messages import LARGEST_ROSTER
+from coterie.secagg.protocols.agreed.messages import LARGEST_ROSTER
 from coterie.secagg.wire.framing import encode
 from coterie.secagg.wire.messages import Draft, Enrolment, Invitation
 from support.secagg.batches import DIMENSION, SCOPE, configuration, quantiser, rules, terms
@@ -34,15 +34,16 @@ def life():
 
 
 def receivers(life):
-    """One stage for every kind of message, at which it is expected, and that message."""
+    """One stage of every machine for every kind of message, at which it is expected, and that message."""
     found = {}
     for stage in life.stages:
         kinds = SERVER_KINDS if stage.sender is None else CLIENT_KINDS
         for kind in kinds:
-            if kind not in found and accepted(stage, stage.good[kind]):
-                found[kind] = stage
-    assert found.keys() == {*SERVER_KINDS, *CLIENT_KINDS}
-    return [(stage, stage.good[kind]) for kind, stage in found.items()]
+            key = type(stage.machine), kind
+            if key not in found and accepted(stage, stage.good[kind]):
+                found[key] = stage
+    assert {kind for _, kind in found} == {*SERVER_KINDS, *CLIENT_KINDS}
+    return [(stage, stage.good[kind]) for (_, kind), stage in found.items()]
 
 
 def accepted(stage, data):
@@ -181,7 +182,7 @@ def test_a_list_longer_than_any_roster_is_refused_before_it_is_read(life):
 def test_a_field_that_claims_more_than_is_there_is_refused(life):
     """Lengths up to 2³² - 1 of texts, bytes, arrays and maps are compared with what is there."""
     for stage, _ in receivers(life):
-        for tag, form in ((t, f) for t in range(1, 19) for f in (b"\xdb", b"\xc6", b"\xdd", b"\xdf")):
+        for tag, form in ((t, f) for t in range(1, 27) for f in (b"\xdb", b"\xc6", b"\xdd", b"\xdf")):
             refuses(stage, with_body(bytes([0x92, tag]) + form + b"\xff" * 4), "malformed message")
         refuses(stage, with_body(b"\xdd\xff\xff\xff\xff\x01"), "malformed message")
 

@@ -256,7 +256,7 @@ def test_a_substituted_seal_key_finds_no_signature():
     founder = BatchFounder(rules(), clients)
     for user, invitation in founder.invitations().items():
         drafts = founder.receive(user, clients[user].receive(invitation))
-    honest = founder._drafted  # noqa: SLF001 - this server looks where it likes
+    honest = founder._draft  # noqa: SLF001 - this server looks where it likes
     crafted = changed(honest, "bob", seal=SealKey.generate().public)
     signatures = {
         "ana": messages_from_client.decode(clients["ana"].receive(encode(Draft(crafted.encode()))))[0].signature,

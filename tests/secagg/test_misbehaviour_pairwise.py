@@ -1,7 +1,8 @@
-"""Pairwise rounds in which a rule is broken: refused by name at both ends, and nothing has changed (§5)."""
+"""Rounds that end in an agreement, in which a rule is broken: refused by name at both ends (§5)."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -15,13 +16,12 @@ from coterie.secagg import (
     sealed_round,
     unsealed_round,
 )
-from coterie.secagg.batch.parameters import Parameters
+from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.keys import MaskKey, ShareKey
-from coterie.secagg.crypto.ring import RING_16, RING_32
+from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32
 from coterie.secagg.crypto.shamir import SHARE_BYTES
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.pairwise.contents import PAIRS
-from coterie.secagg.protocols.pairwise.messages import (
+from coterie.secagg.protocols.agreed.messages import (
     Advertisement,
     Delivery,
     Opening,
@@ -30,7 +30,6 @@ from coterie.secagg.protocols.pairwise.messages import (
     RosterCall,
     SharersCall,
 )
-from coterie.secagg.protocols.pairwise.sharing import parcel_bytes
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import DIMENSION, SCOPE, Batches, Loners, quantiser, terms
 from support.secagg.midway import (
@@ -47,18 +46,31 @@ from support.secagg.midway import (
 )
 from support.secagg.servers import UPDATE, call, refused
 
-PARCEL_BYTES = parcel_bytes(PAIRS.box_bytes, 8)
 OTHER = "user-1-0"
 """A user of another batch than "me", user-0-0."""
+NO_PAIRS = "has a mask key, and this round has no pairwise masks"
+"""What is said in LightSecAgg of a key that nobody should have."""
+
+
+@pytest.fixture(params=["secagg", "lightsecagg"])
+def inner(request):
+    """The protocols that share these phases; secagg+ differs from secagg in its graph alone."""
+    return request.param
+
+
+@pytest.fixture
+def before(inner):
+    """A round of the protocol, before a phase."""
+    return partial(Midway, inner=inner)
 
 
 # --- which round -------------------------------------------------------------------------------------------
 
 
-def test_a_call_for_an_unsealed_round_is_refused():
+def test_a_call_for_an_unsealed_round_is_refused(before):
     """A device that seals takes no call without a seal, in no state; an unsealed client takes no sealed one."""
     for phase in range(6):
-        midway = Midway(phase)
+        midway = before(phase)
         loners = Loners(3)
         asked = unsealed_round(loners.rules, loners.identities, 7, terms(min_included=2)).start()["user-0"]
         refused(midway.me, asked, "UnsealedCall came from the server out of order")
@@ -83,9 +95,9 @@ def test_a_pairwise_batch_never_shows_its_sealed_vector():
     assert total[-2:].tolist() != [3, 3]
 
 
-def test_a_lower_least_number_of_included_users_is_refused():
+def test_a_lower_least_number_of_included_users_is_refused(before):
     """The terms' min_included is the own batch and T more at least, and no more than a roster may have."""
-    midway = Midway(ADVERTISE)
+    midway = before(ADVERTISE)
     good = from_server(midway.outgoing[midway.me.user])
     for least in (1, 3, 5, 2**16):
         bad = encode(msgspec.structs.replace(good, min_included=least))
@@ -94,9 +106,9 @@ def test_a_lower_least_number_of_included_users_is_refused():
 
 
 @pytest.mark.parametrize("phase", [SHARE, RECEIVE, UPLOAD, AGREE, UNMASK])
-def test_a_message_of_another_round_or_scope_is_refused(phase):
+def test_a_message_of_another_round_or_scope_is_refused(before, phase):
     """Every message names its round by all that makes it that round; those of another are refused."""
-    midway, twin = Midway(phase), Midway(phase, conditions=terms(min_included=6, model=b"crafted"))
+    midway, twin = before(phase), before(phase, conditions=terms(min_included=6, model=b"crafted"))
     refused(midway.me, twin.outgoing[twin.me.user], "speaks of the round")
     midway.refuses("speaks of the round", context=bytes(32))
     midway.refuses("'photos'; this device serves keyboard", scope="photos")
@@ -104,11 +116,11 @@ def test_a_message_of_another_round_or_scope_is_refused(phase):
 
 
 @pytest.mark.parametrize("phase", [SHARE, RECEIVE, UPLOAD, AGREE, UNMASK])
-def test_a_phase_comes_once_and_in_order(phase):
+def test_a_phase_comes_once_and_in_order(before, phase):
     """Every message comes once: a second one, or one before its time, is refused."""
-    midway = Midway(phase)
+    midway = before(phase)
     kinds = {SHARE: RosterCall, RECEIVE: Delivery, UPLOAD: SharersCall, AGREE: Proposal, UNMASK: Opening}
-    examples = {at: Midway(at) for at in kinds}
+    examples = {at: before(at) for at in kinds}
     for at, kind in kinds.items():
         if at != phase:
             message = msgspec.structs.replace(examples[at].good, context=midway.good.context)
@@ -119,9 +131,9 @@ def test_a_phase_comes_once_and_in_order(phase):
     midway.ends_well()
 
 
-def test_a_restarted_client_does_not_rejoin():
+def test_a_restarted_client_does_not_rejoin(before):
     """What a device needs for the phases is in memory only; its round is burned, its keys can be sent again."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     before = midway.answers[midway.me.user]
     restarted = SealedClient(midway.me.membership)
     refused(restarted, midway.outgoing[midway.me.user], "RosterCall .* out of order: in the state 'ready'")
@@ -129,9 +141,9 @@ def test_a_restarted_client_does_not_rejoin():
     assert restarted.sealed_again(SCOPE, 0) == before
 
 
-def test_a_new_call_ends_the_round_before_it():
+def test_a_new_call_ends_the_round_before_it(before):
     """A device called to a later round answers nothing more in the one before."""
-    midway = Midway(UPLOAD)
+    midway = before(UPLOAD)
     later = sealed_round(midway.batches.charters, 1, midway.terms).start()[midway.me.user]
     assert isinstance(midway.me.receive(later), Task)
     refused(midway.me, midway.outgoing[midway.me.user], "SharersCall .* out of order: in the state 'called'")
@@ -140,16 +152,16 @@ def test_a_new_call_ends_the_round_before_it():
 # --- the roster --------------------------------------------------------------------------------------------
 
 
-def test_a_roster_without_the_devices_own_user_is_refused():
+def test_a_roster_without_the_devices_own_user_is_refused(before):
     """A device shares nothing in a round that it is not listed in."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     midway.refuses("does not have 'user-0-0'", lines=midway.good.lines[1:])
     midway.ends_well()
 
 
-def test_a_roster_with_other_keys_for_the_device_is_refused():
+def test_a_roster_with_other_keys_for_the_device_is_refused(before):
     """Somebody else's keys under the device's own name are refused, also if its identity key is another."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     me, stranger = midway.me.user, IdentityKey.generate()
     for key in ("mask_key", "share_key"):
         other = MaskKey.generate().public
@@ -162,20 +174,21 @@ def test_a_roster_with_other_keys_for_the_device_is_refused():
 
 @pytest.mark.parametrize("user", ["user-0-1", OTHER])
 @pytest.mark.parametrize("key", ["mask_key", "share_key"])
-def test_a_substituted_key_in_the_roster_is_refused(user, key):
+def test_a_substituted_key_in_the_roster_is_refused(before, inner, user, key):
     """A key that its user has not signed for this round is refused."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     lines = midway.line(user, **{key: ShareKey.generate().public})
-    midway.refuses(f"signature of '{user}' for 'advertise' is forged", lines=lines)
-    elsewhere = next(line for line in Midway(SHARE).good.lines if line.user == user)
+    forged = f"signature of '{user}' for 'advertise' is forged"
+    midway.refuses(NO_PAIRS if (inner, key) == ("lightsecagg", "mask_key") else forged, lines=lines)
+    elsewhere = next(line for line in before(SHARE).good.lines if line.user == user)
     lines = midway.line(user, signature=elsewhere.signature)
-    midway.refuses(f"signature of '{user}' for 'advertise' is forged", lines=lines)
+    midway.refuses(forged, lines=lines)
     midway.ends_well()
 
 
-def test_an_invented_user_in_the_roster_is_refused():
+def test_an_invented_user_in_the_roster_is_refused(before):
     """A user whom verify_member does not know is refused, whatever it signed; in the own batch, by the charter."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     known = {(line.user, line.identity) for line in midway.good.lines}
     party = midway.me._rounds[SCOPE]._party  # noqa: SLF001 - founded while everybody was trusted
     object.__setattr__(party, "verify_member", lambda user, identity: (user, identity) in known)
@@ -190,9 +203,9 @@ def test_an_invented_user_in_the_roster_is_refused():
     midway.ends_well()
 
 
-def test_a_roster_that_lists_a_user_twice_is_refused():
+def test_a_roster_that_lists_a_user_twice_is_refused(before):
     """Ids come once, in the order of their bytes."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     lines = midway.good.lines
     midway.refuses("not in order, or has 'user-1-0' twice", lines=(*lines[:4], lines[3], *lines[4:8]))
     midway.refuses("not in order", lines=lines[::-1])
@@ -201,9 +214,12 @@ def test_a_roster_that_lists_a_user_twice_is_refused():
 
 
 @pytest.mark.parametrize("kind", ["identity", "mask_key", "share_key"])
-def test_two_users_of_a_roster_with_one_key_are_refused(kind):
-    """Two users that share a key could be one party."""
-    midway = Midway(SHARE)
+def test_two_users_of_a_roster_with_one_key_are_refused(before, inner, kind):
+    """Two users that share a key could be one party; in LightSecAgg nobody has a mask key."""
+    midway = before(SHARE)
+    if (inner, kind) == ("lightsecagg", "mask_key"):
+        assert {line.mask_key for line in midway.good.lines} == {b""}
+        return
     key = getattr(midway.good.lines[8], kind)
     spoken = kind.replace("_", " ")
     midway.refuses(f"two users .* the same {spoken}", lines=midway.line(OTHER, **{kind: key}))
@@ -212,15 +228,16 @@ def test_two_users_of_a_roster_with_one_key_are_refused(kind):
 
 @pytest.mark.parametrize("kind", ["mask", "share"])
 @pytest.mark.parametrize("number", [0, 1, 2**255 - 20, 2**255 + 9])
-def test_a_round_key_of_low_order_is_refused(kind, number):
+def test_a_round_key_of_low_order_is_refused(before, inner, kind, number):
     """A mask or share key of low order, or not canonical, is refused, although its user signed it."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     identity = midway.clients[OTHER].membership.identity
     line = next(line for line in midway.good.lines if line.user == OTHER)
     keys = {"mask_key": line.mask_key, "share_key": line.share_key, f"{kind}_key": number.to_bytes(32, "little")}
     bad = signed_line(identity, midway.good.context, OTHER, **keys)
-    lines = midway.with_line(bad)
-    midway.refuses(f"the {kind} key of '{OTHER}' (has low order|is not canonical)", lines=lines)
+    weak = f"the {kind} key of '{OTHER}' (has low order|is not canonical)"
+    reason = NO_PAIRS if (inner, kind) == ("lightsecagg", "mask") else weak
+    midway.refuses(reason, lines=midway.with_line(bad))
     midway.ends_well()
 
 
@@ -230,34 +247,36 @@ def stranger_line(context):
     return signed_line(IdentityKey.generate(), context, "zoe", *keys)
 
 
-def test_a_roster_too_small_or_too_large_is_refused():
+def test_a_roster_too_small_or_too_large_is_refused(before):
     """A roster has at least as many users as must be included, and at most the charter's cohort."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     midway.refuses("roster has 5 users; this round takes 6 to 9", lines=midway.good.lines[:5])
     lines = (*midway.good.lines, stranger_line(midway.good.context))
     midway.refuses("roster has 10 users; this round takes 6 to 9", lines=lines)
     midway.ends_well()
 
 
-def test_a_roster_larger_than_the_device_allows_is_refused():
+def test_a_roster_larger_than_the_device_allows_is_refused(before):
     """The owner bounds the work that a roster may cause, whatever the charter's cohort is."""
-    midway = Midway(SHARE, largest_roster=8)
+    midway = before(SHARE, largest_roster=8)
     midway.refuses("roster has 9 users; this round takes 6 to 8")
 
 
 @pytest.mark.parametrize(
-    "common",
+    ("inner", "common"),
     [
-        {"quantiser": quantiser(cohort=9, clip=2.0)},
-        {"quantiser": quantiser(cohort=9, ring=RING_16)},
-        {"parameters": Parameters(250, 300)},
-        {"parameters": Parameters(200, 250)},
+        ("secagg", {"quantiser": quantiser(cohort=9, clip=2.0)}),
+        ("secagg", {"quantiser": quantiser(cohort=9, ring=RING_16)}),
+        ("secagg", {"parameters": Parameters(250, 300)}),
+        ("secagg", {"parameters": Parameters(200, 250)}),
+        ("lightsecagg", {"quantiser": quantiser(cohort=9, clip=2.0, ring=PRIME_31)}),
+        ("lightsecagg", {"parameters": Parameters(250, 300)}),
     ],
-    ids=["clip", "ring", "colluders", "losses"],
+    ids=["clip", "ring", "colluders", "losses", "lightsecagg, clip", "lightsecagg, colluders"],
 )
-def test_batches_of_different_quantiser_or_parameters_never_meet(common):
+def test_batches_of_different_quantiser_or_parameters_never_meet(before, common):
     """Both are in the context: whoever advertised under others has signed for another round."""
-    midway, other = Midway(SHARE), Midway(SHARE, common=common)
+    midway, other = before(SHARE), before(SHARE, common=common)
     assert midway.good.context != other.good.context
     midway.clients |= {user: other.clients[user] for user in ("user-1-0", "user-1-1", "user-1-2")}
     lines = (*midway.good.lines[:3], *other.good.lines[3:6], *midway.good.lines[6:])
@@ -267,9 +286,9 @@ def test_batches_of_different_quantiser_or_parameters_never_meet(common):
         sealed_round(charters, 1, terms(min_included=6))
 
 
-def test_a_roster_with_an_id_that_is_too_long_is_refused():
+def test_a_roster_with_an_id_that_is_too_long_is_refused(before):
     """Ids have 64 bytes of UTF-8 at most, also if they have fewer characters."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     lines = (*midway.good.lines[:8], msgspec.structs.replace(midway.good.lines[8], user="é" * 33))
     midway.refuses("an id of 66 bytes", lines=tuple(sorted(lines, key=lambda line: line.user.encode())))
     midway.ends_well()
@@ -278,9 +297,9 @@ def test_a_roster_with_an_id_that_is_too_long_is_refused():
 # --- the sharers -------------------------------------------------------------------------------------------
 
 
-def test_sharers_that_are_no_list_of_users_are_refused():
+def test_sharers_that_are_no_list_of_users_are_refused(before):
     """Sharers are places of the roster, each once, in ascending order, with the device's own among them."""
-    midway = Midway(UPLOAD)
+    midway = before(UPLOAD)
     midway.refuses("sharers name user 9 of a roster of 9", sharers=(*range(8), 9))
     midway.refuses("not in ascending order, or name a user twice", sharers=(0, 1, 1, 2, 3, 4, 5, 6, 7))
     midway.refuses("not in ascending order", sharers=(1, 0, 2, 3, 4, 5, 6, 7, 8))
@@ -288,18 +307,19 @@ def test_sharers_that_are_no_list_of_users_are_refused():
     midway.ends_well()
 
 
-def test_too_few_sharers_are_refused():
+def test_too_few_sharers_are_refused(before):
     """With fewer sharers than must sign later, of all users of the roster, nothing is masked."""
-    midway = Midway(UPLOAD)
+    midway = before(UPLOAD)
     midway.refuses("5 sharers among 9 users; 6 are needed", sharers=tuple(range(5)))
     midway.ends_well()
 
 
-def test_a_sharer_whose_box_never_came_is_refused():
+def test_a_sharer_whose_box_never_came_is_refused(before):
     """A server that withheld a box cannot have its sender among the sharers: a share of it would be missing."""
-    midway = Midway(RECEIVE)
+    midway = before(RECEIVE)
+    good = midway.good
     cut = msgspec.structs.replace(
-        midway.good, senders=midway.good.senders[:-1], parcels=midway.good.parcels[: 7 * PARCEL_BYTES]
+        good, senders=good.senders[:-1], parcels=good.parcels[: len(good.parcels) // 8 * 7]
     )
     midway.answered.add(midway.me.user)
     midway.server.receive(midway.me.user, midway.me.receive(encode(cut)))
@@ -309,9 +329,9 @@ def test_a_sharer_whose_box_never_came_is_refused():
     midway.me.receive(encode(msgspec.structs.replace(midway.good, sharers=tuple(range(8)))))
 
 
-def test_sharers_changed_after_upload_are_refused():
+def test_sharers_changed_after_upload_are_refused(before):
     """A vector leaves once, masked for one list of sharers: masks for another would show their difference."""
-    midway = Midway(UPLOAD)
+    midway = before(UPLOAD)
     fewer = encode(msgspec.structs.replace(midway.good, sharers=tuple(range(8))))
     midway.server.receive(midway.me.user, midway.answer(midway.me.user))
     refused(midway.me, fewer, "SharersCall came from the server out of order")
@@ -322,9 +342,9 @@ def test_sharers_changed_after_upload_are_refused():
     assert len(midway.ends_well()) == 9
 
 
-def test_sharers_who_differ_between_clients_open_nothing():
+def test_sharers_who_differ_between_clients_open_nothing(before):
     """Who was shown other sharers signs another statement, and its signature counts for nobody else."""
-    midway = Midway(UPLOAD)
+    midway = before(UPLOAD)
     cut = msgspec.structs.replace(midway.good, sharers=tuple(range(8)))
     vector = bytes(midway.me.receive(encode(cut)))
     midway.server_refuses(midway.me.user, vector, "signature of 'user-0-0' for 'upload' is forged")
@@ -340,17 +360,17 @@ def everyone():
     return tuple(range(9))
 
 
-def test_a_user_both_included_and_excluded_is_refused():
+def test_a_user_both_included_and_excluded_is_refused(before):
     """No user is on both lists: both its secrets would be opened."""
-    midway = Midway(AGREE)
+    midway = before(AGREE)
     for place in (0, 4):
         midway.refuses(f"includes and excludes 'user-{place // 3}-{place % 3}'", excluded=(place,))
     midway.ends_well()
 
 
-def test_lists_that_are_not_the_sharers_are_refused():
+def test_lists_that_are_not_the_sharers_are_refused(before):
     """Both lists together are exactly the sharers: nobody is left out, and no one else is named."""
-    midway = Midway(AGREE, away={"user-2-0"})
+    midway = before(AGREE, away={"user-2-0"})
     good = midway.good
     assert (good.included, good.excluded) == (tuple(range(6)), (6, 7, 8))
     midway.refuses("they differ in 'user-2-2'", excluded=(6, 7))
@@ -360,18 +380,18 @@ def test_lists_that_are_not_the_sharers_are_refused():
     assert len(midway.ends_well()) == 6
 
 
-def test_a_non_sharer_on_a_list_is_refused():
+def test_a_non_sharer_on_a_list_is_refused(before):
     """A user who did not share is on neither list: nobody gives shares of it."""
-    midway = _without_sharer()
+    midway = _without_sharer(before)
     assert 8 not in {*midway.good.included, *midway.good.excluded}
     midway.refuses("they differ in 'user-2-2'", excluded=(6, 7, 8))
     midway.refuses("they differ in 'user-2-2'", included=(0, 1, 2, 3, 4, 5, 8))
     midway.ends_well()
 
 
-def _without_sharer():
+def _without_sharer(before):
     """A round before its agreement in which user-2-2 advertised and did not share."""
-    midway = Midway(SHARE)
+    midway = before(SHARE)
     midway.deliver(but={"user-2-2"})
     for _ in range(2):
         midway.advance()
@@ -380,27 +400,27 @@ def _without_sharer():
     return midway
 
 
-def test_an_own_batch_that_is_partly_included_is_refused():
+def test_an_own_batch_that_is_partly_included_is_refused(before):
     """The device's batch is included as a whole, or not at all."""
     for included in ((0, 3, 4, 5, 6, 7, 8), (0, 1, 3, 4, 5, 6, 7, 8), (1, 2, 3, 4, 5, 6, 7, 8)):
-        midway = Midway(AGREE)
+        midway = before(AGREE)
         excluded = tuple(place for place in everyone() if place not in included)
         midway.refuses("a part of the batch of 'user-0-0'", included=included, excluded=excluded)
         assert len(midway.ends_well()) == 9
 
 
-def test_an_own_batch_that_is_incomplete_is_never_included():
+def test_an_own_batch_that_is_incomplete_is_never_included(before):
     """Who has uploaded nothing, since its batch lacks a sharer, is on the list of the excluded."""
-    midway = _without_sharer()
+    midway = _without_sharer(before)
     midway.me = midway.clients["user-2-0"]
     midway.refuses("a part of the batch of 'user-2-0'", included=tuple(range(8)), excluded=())
     midway.refuses("a part of the batch of 'user-2-0'", included=tuple(range(7)), excluded=(7,))
     assert len(midway.ends_well()) == 6
 
 
-def test_too_few_included_users_are_refused():
+def test_too_few_included_users_are_refused(before):
     """At least min_included users are summed."""
-    midway = Midway(AGREE)
+    midway = before(AGREE)
     midway.refuses("includes 3 users; at least 6", included=(0, 1, 2), excluded=(3, 4, 5, 6, 7, 8))
     midway.refuses("includes 5 users", included=(3, 4, 5, 6, 7), excluded=(0, 1, 2, 8))
     midway.refuses("includes 0 users", included=(), excluded=everyone())
@@ -421,9 +441,9 @@ def test_a_large_batch_is_never_alone_in_a_sum():
     assert isinstance(large.clients["a-0-0"].receive(good["a-0-0"]), Task)
 
 
-def test_of_two_proposals_at_once_one_is_signed():
+def test_of_two_proposals_at_once_one_is_signed(before):
     """Two different proposals in two threads: one is signed, the other refused, however they race."""
-    midway = Midway(AGREE)
+    midway = before(AGREE)
     other = msgspec.structs.replace(midway.good, included=tuple(range(6)), excluded=(6, 7, 8))
     party = midway.me._rounds[SCOPE]._party  # noqa: SLF001 - to make it slow
     entered, release = threading.Semaphore(0), threading.Event()
@@ -467,9 +487,9 @@ def opening(midway, signers, agreed, uploaded=None):
     return encode(msgspec.structs.replace(midway.good, signers=tuple(signers), signatures=(*agreed, *uploaded)))
 
 
-def test_a_lowered_threshold_is_refused():
+def test_a_lowered_threshold_is_refused(before):
     """Fewer than ⌊(n + ⌊γn⌋)/2⌋ + 1 signatures open nothing, and no message says how many are needed."""
-    midway = Midway(UNMASK)
+    midway = before(UNMASK)
     signers, (agreed, _) = midway.good.signers, signatures(midway)
     assert len(signers) == (9 + 1) // 2 + 1 == 6
     for count in range(6):
@@ -478,13 +498,14 @@ def test_a_lowered_threshold_is_refused():
     refused(midway.me, opening(midway, signers, agreed[:5]), "8 signatures of 6 users .* and 3 under")
     refused(midway.me, opening(midway, signers[:5], agreed), "5 users under the agreement; 6 are needed")
     kinds = (RosterCall, Delivery, RevealCall, SharersCall, Proposal, Opening)
-    assert "threshold" not in {field for kind in kinds for field in kind.__struct_fields__}
+    fields = {field for kind in kinds for field in kind.__struct_fields__}
+    assert not fields & {"threshold", "users_needed", "shares_needed"}
     midway.ends_well()
 
 
-def test_t_is_never_counted_from_fewer_than_the_roster():
+def test_t_is_never_counted_from_fewer_than_the_roster(before):
     """With three of nine users lost, as many must still sign as of nine: two lists could have five each."""
-    midway = Midway(UPLOAD, away={"user-2-0", "user-2-1", "user-2-2"})
+    midway = before(UPLOAD, away={"user-2-0", "user-2-1", "user-2-2"})
     midway.deliver(lost={"user-2-0", "user-2-1", "user-2-2"})
     midway.advance()
     assert len(midway.good.included) == 6
@@ -498,9 +519,9 @@ def test_t_is_never_counted_from_fewer_than_the_roster():
     assert len(midway.ends_well()) == 6
 
 
-def test_signatures_that_are_not_of_distinct_users_are_refused():
+def test_signatures_that_are_not_of_distinct_users_are_refused(before):
     """One signature counts once, and only under its own user's name."""
-    midway = Midway(UNMASK)
+    midway = before(UNMASK)
     signers, (agreed, _) = midway.good.signers, signatures(midway)
     refused(midway.me, opening(midway, (*signers[:5], signers[4]), (*agreed[:5], agreed[4])), "name a user")
     refused(midway.me, opening(midway, (*signers[:5], 8), (*agreed[:5], agreed[4])), "'user-2-2' .* forged")
@@ -509,9 +530,9 @@ def test_signatures_that_are_not_of_distinct_users_are_refused():
     midway.ends_well()
 
 
-def test_different_lists_for_different_clients_open_nothing():
+def test_different_lists_for_different_clients_open_nothing(before):
     """A server that has half the users sign one list and half another finds enough signatures for neither."""
-    midway = Midway(AGREE)
+    midway = before(AGREE)
     other = encode(msgspec.structs.replace(midway.good, included=tuple(range(6)), excluded=(6, 7, 8)))
     signed = {}
     for number, user in enumerate(midway.clients):
@@ -530,18 +551,18 @@ def test_different_lists_for_different_clients_open_nothing():
             refused(midway.clients[user], encode(message), "for 'agree' is forged, or made for something else")
 
 
-def test_signatures_of_another_agreement_are_refused():
+def test_signatures_of_another_agreement_are_refused(before):
     """What users signed in another round, or about other lists, opens nothing here."""
-    midway, twin = Midway(UNMASK), Midway(UNMASK, away={"user-2-0"})
-    for elsewhere in (twin, Midway(UNMASK)):
+    midway, twin = before(UNMASK), before(UNMASK, away={"user-2-0"})
+    for elsewhere in (twin, before(UNMASK)):
         data = opening(midway, elsewhere.good.signers, signatures(elsewhere)[0])
         refused(midway.me, data, "for 'agree' is forged, or made for something else")
     midway.ends_well()
 
 
-def test_uploads_that_are_not_for_these_sharers_are_not_opened():
+def test_uploads_that_are_not_for_these_sharers_are_not_opened(before):
     """An included user who signed no agreement has signed for which sharers it masked; or nothing is opened."""
-    midway, twin = Midway(UNMASK), Midway(UNMASK)
+    midway, twin = before(UNMASK), before(UNMASK)
     signers, (agreed, uploaded) = midway.good.signers, signatures(midway)
     forged = "for 'upload' is forged, or made for something else"
     for wrong, reason in (
@@ -599,7 +620,7 @@ def test_a_batch_that_was_shown_fewer_sharers_is_not_opened(sealed, hidden):
 
 def test_a_device_opens_what_it_signed_and_nothing_else():
     """Of the included it gives a seed share, of the excluded a key share, of a non-sharer none, never both."""
-    midway = _without_sharer()
+    midway = _without_sharer(Midway)
     midway.deliver()
     midway.advance()
     held = dict(midway.me._rounds[SCOPE]._shares)  # noqa: SLF001 - what it could give away

@@ -21,7 +21,7 @@ from coterie.secagg import (
     sealed_round,
     simulated_client,
 )
-from coterie.secagg.batch.chain import seal_masks
+from coterie.secagg.batch.membership import seal_masks
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.protocols.open import CollectionState
 from support.secagg.batches import DIMENSION, SCOPE, Batches, configuration, quantiser, rules, terms

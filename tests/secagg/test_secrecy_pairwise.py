@@ -12,12 +12,12 @@ from scipy.stats import chisquare
 
 from coterie.errors import PeerError, TooFewUsers
 from coterie.secagg import Task, UnsealedClient, run_round, sealed_round, unsealed_round
-from coterie.secagg.batch.chain import seal_masks
+from coterie.secagg.batch.membership import seal_masks
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import RING_32
 from coterie.secagg.protocols import messages_from_client, messages_from_server
-from coterie.secagg.protocols.pairwise.messages import MaskedVector, RosterCall, SharersCall
-from coterie.secagg.protocols.pairwise.pairs import pair_mask
+from coterie.secagg.protocols.agreed.messages import MaskedVector, RosterCall, SharersCall
+from coterie.secagg.protocols.pairwise import pair_mask
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import DIMENSION, SCOPE, Batches, Loners, quantiser, terms
 
@@ -126,7 +126,7 @@ class Rogue:
             messages_from_server.decode(next(iter(outgoing.values())))[0], roster, charters, conditions
         )
         signed = self._answers(dict.fromkeys(outgoing, encode(proposal)), gone)
-        if len(signed) < roster.threshold:
+        if len(signed) < roster.users_needed:
             return set()
         included = {roster.lines[place].user for place in proposal.included}
         self.watcher.opened(included, [roster.lines[place].user for place in server._sharers])

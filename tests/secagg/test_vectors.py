@@ -14,8 +14,13 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from coterie.errors import PeerError, UsageError
 from coterie.secagg import Charter, IdentityKey, Member, Parameters, Quantiser, Ring, SealKey, Seed, Terms
-from coterie.secagg.batch.chain import Chain, ratchet, seal_masks, start_chain
 from coterie.secagg.batch.charter import sign_charter
+from coterie.secagg.batch.membership import (
+    Chain,
+    ratchet,
+    seal_masks,
+    start_chain,
+)
 from coterie.secagg.client import rounding_key
 from coterie.secagg.crypto.encoding import Reader, enc
 from coterie.secagg.crypto.keys import (
@@ -302,7 +307,7 @@ def test_rounding(case):
 def test_parameters(case):
     """How many may collude and be lost, and how many must sign."""
     found, users = Parameters(case["colluders"], case["losses"]), case["users"]
-    counts = (found.colluding(users), found.lost(users), found.threshold(users))
+    counts = (found.most_colluding(users), found.most_lost(users), found.threshold(users))
     assert counts == (case["colluding"], case["lost"], case["threshold"])
 
 

@@ -1,15 +1,11 @@
 """Both machines at every stage of a batch's life, with good messages of every kind to try on them."""
 # ruff: noqa: SLF001 - what must not change is what a machine keeps to itself
 
-import copy
-
-import msgspec
 import numpy as np
 
 from coterie.secagg import (
     BatchFounder,
     IdentityKey,
-    SealedClient,
     TrustServerForIdentities,
     UnsealedClient,
     found_batch,
@@ -19,13 +15,9 @@ from coterie.secagg import (
 )
 from coterie.secagg.crypto.ring import PRIME_31
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.lightsecagg.messages import CodedSharing, ShareSum
-from coterie.secagg.protocols.open import SealedVector
-from coterie.secagg.protocols.pairwise.merkle import leaf
-from coterie.secagg.protocols.pairwise.messages import (
+from coterie.secagg.protocols.agreed.messages import (
     Advertisement,
     Agreement,
-    Complaint,
     Delivery,
     MaskedVector,
     Opening,
@@ -35,9 +27,10 @@ from coterie.secagg.protocols.pairwise.messages import (
     RevealCall,
     RosterCall,
     SharersCall,
-    Sharing,
-    Unmasking,
 )
+from coterie.secagg.protocols.lightsecagg import CodedSharing, PreparationCall, ShareSum
+from coterie.secagg.protocols.open import SealedVector
+from coterie.secagg.protocols.pairwise import Sharing, Unmasking
 from coterie.secagg.wire.framing import encode
 from coterie.secagg.wire.messages import (
     Accepted,
@@ -50,7 +43,9 @@ from coterie.secagg.wire.messages import (
     UnsealedCall,
 )
 from support.secagg.batches import SCOPE, configuration, quantiser, rules, terms
-from support.secagg.servers import UPDATE, Enrolling, call, frozen, packed
+from support.secagg.preparations import Preparations
+from support.secagg.servers import UPDATE, Enrolling, call, packed
+from support.secagg.stage import Stage, after_boxes, complaint_about
 
 ENROLMENT = ((Invitation, Enrolment), (Draft, Signed), (Founding, Accepted))
 """What a client is sent on its way into a batch, and its answers."""
@@ -66,6 +61,7 @@ DISPUTE = (RevealCall, Reveal)
 """What comes before the sharers are fixed if there are complaints."""
 SERVER_KINDS = (
     *(sent for sent, _ in ENROLMENT), RoundCall, UnsealedCall, *(sent for sent, _ in (*PHASES, DISPUTE)),
+    PreparationCall,
 )  # fmt: skip
 CLIENT_KINDS = (
     *(answer for _, answer in ENROLMENT), SealedVector, Advertisement,
@@ -76,73 +72,6 @@ PAIRWISE = rules(inner="secagg", quantiser=quantiser(cohort=6))
 LIGHT = rules(inner="lightsecagg", quantiser=quantiser(cohort=6, ring=PRIME_31))
 IN_LIGHT = {Sharing: CodedSharing, Unmasking: ShareSum}
 """What comes in LightSecAgg in place of an answer of a pairwise round."""
-
-
-class Stage:
-    """A machine at one moment, and a message of each kind: the one to expect then, if that kind is expected."""
-
-    def __init__(self, machine, good, sender=None):
-        self.machine, self.good, self.sender = machine, good, sender
-        self._first = [(part, _saved(part)) for part in self._parts()]
-        self._buffers = [(part, bytes(part._message)) for part in self._parts() if hasattr(part, "_message")]
-
-    def __repr__(self):
-        return f"{type(self.machine).__name__} {' '.join(state.value for state in self.states())}"
-
-    def _parts(self):
-        """All objects that change."""
-        inside = [getattr(self.machine, name, None) for name in ("_boxes", "_uploads")]
-        parts = [self.machine, *filter(None, inside), *getattr(self.machine, "_rounds", {}).values()]
-        return [*parts, self.machine.membership.store] if isinstance(self.machine, SealedClient) else parts
-
-    def feed(self, data):
-        """Give the machine a message."""
-        return self.machine.receive(data) if self.sender is None else self.machine.receive(self.sender, data)
-
-    def remembered(self):
-        """All that the machine remembers, as values that compare, but for whose vectors a server has seen."""
-        left_out = {"_rounds", "_seen", "_vectors_from", "_irregular"}
-        return [frozen({name: value for name, value in vars(part).items() if name not in left_out})
-                for part in self._parts()]  # fmt: skip
-
-    @property
-    def records(self):
-        """The device's records."""
-        return dict(self.machine.membership.store.records)
-
-    def restore(self):
-        """Take the machine back to this moment."""
-        for part, saved in self._first:
-            vars(part).clear()
-            vars(part).update({name: _copied(value) for name, value in saved.items()})
-        for part, content in self._buffers:
-            part._message[:] = content
-
-    def states(self):
-        """Where the machine stands in its tables: a client in each of those that it has now."""
-        if isinstance(self.machine, SealedClient):
-            with self.machine.membership.record(SCOPE) as record:
-                return record.enrolment, self.machine._state(record, SCOPE), *self._phase()
-        if isinstance(self.machine, UnsealedClient):
-            return self.machine._state(SCOPE), *self._phase()
-        return (self.machine._states[self.sender],)
-
-    def _phase(self):
-        """Where a client stands in the phases of a pairwise round, if it is in one."""
-        return [part._state for part in self.machine._rounds.values()]
-
-
-def _saved(part):
-    return {name: _copied(value) for name, value in vars(part).items()}
-
-
-def _copied(value):
-    """A copy of what a machine changes in place; its buffer is kept, and its content put back."""
-    if isinstance(value, dict):
-        return {key: held.copy() if isinstance(held, np.ndarray | dict) else held for key, held in value.items()}
-    if isinstance(value, np.ndarray) and value.base is None:
-        return value.copy()
-    return copy.copy(value) if isinstance(value, set | list) else value
 
 
 class Life:
@@ -163,6 +92,7 @@ class Life:
         self._pairwise(PAIRWISE, self.pairings, {})
         self._pairwise(LIGHT, self.lights, IN_LIGHT)
         self._unsealed()
+        self.preparations = Preparations(LIGHT)
         anything = {kind: data for stage in self.stages for kind, data in stage.good.items()}
         for stage in self.stages:
             stage.good = {**anything, **stage.good}
@@ -171,7 +101,8 @@ class Life:
     def stages(self):
         """All stages."""
         machines = (self.devices, self.founders, self.rounds, self.participants, self.pairings, self.lights)
-        return [stage for stages in (*machines, self.loners) for stage in stages]
+        prepared = (self.preparations.devices, self.preparations.servers)
+        return [stage for stages in (*machines, self.loners, *prepared) for stage in stages]
 
     def messages(self):
         """All different good messages."""
@@ -266,12 +197,12 @@ class Life:
             if "ana" in outgoing:
                 good = {RoundCall: later, sent: outgoing["ana"]}
                 good = (
-                    {**_after_boxes(server, clients["dan"]), **good} if sent in {SharersCall, RevealCall} else good
+                    {**after_boxes(server, clients["dan"]), **good} if sent in {SharersCall, RevealCall} else good
                 )
                 self._participant(common, clients, good, forming=sent is not RoundCall, first=server.round + 1)
             self._answer(common, server, clients, outgoing, from_user, answered)
             if dispute and answered is Receipt:
-                complaint = _complaint(server, clients["dan"], of="ana")
+                complaint = complaint_about(server, clients["dan"], of="ana")
                 from_user["dan"][Receipt] = encode(Receipt(SCOPE, server._roster.context, "dan", (complaint,)))
             seen = [user for user in ("ana", "bob", "eve", "fay") if user in outgoing]
             stages += [Stage(server, dict(from_user[user]), user) for user in seen]
@@ -327,7 +258,7 @@ class Life:
         outgoing = server.start()
         for phase, (sent, _) in enumerate(((UnsealedCall, Advertisement), *PHASES)):
             good = {UnsealedCall: later, sent: outgoing["ana"]}
-            good = {**_after_boxes(server, clients["bob"]), **good} if sent is SharersCall else good
+            good = {**after_boxes(server, clients["bob"]), **good} if sent is SharersCall else good
             self.loners.append(Stage(clients["ana"], good))
             answers = {user: clients[user].receive(data) for user, data in outgoing.items()}
             if phase == 0:
@@ -336,22 +267,3 @@ class Life:
             for user, answer in answers.items():
                 server.receive(user, bytes(answer))
             outgoing = server.advance()
-
-
-def _complaint(server, holder, *, of):
-    """A holder's signed complaint about the good box that a user sent it, as the server gets it."""
-    roster = server._roster
-    sender, mine = roster.position[of], roster.position[holder.user]
-    digest = leaf(server._boxes._box(sender, mine))
-    identity = holder._identity if isinstance(holder, UnsealedClient) else holder.membership.identity
-    return Complaint(sender, digest, identity.sign("complaint", *roster.complaint(sender, mine, digest)))
-
-
-def _after_boxes(server, holder):
-    """What ana may be sent once it has looked into its boxes: a complaint, or the sharers, as they are so far."""
-    roster = server._roster
-    complaint = msgspec.structs.replace(_complaint(server, holder, of="ana"), user=roster.position[holder.user])
-    return {
-        RevealCall: encode(RevealCall(SCOPE, roster.context, (complaint,))),
-        SharersCall: encode(SharersCall(SCOPE, roster.context, tuple(sorted(server._boxes.senders)))),
-    }

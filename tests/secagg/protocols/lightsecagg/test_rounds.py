@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.errors import TooFewUsers
+from coterie.errors import PeerError, TooFewUsers
 from coterie.secagg import PROTOCOLS, run_round, sealed_round, unsealed_round
 from coterie.secagg.crypto.ring import PRIME_31
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.lightsecagg.messages import ShareSum
+from coterie.secagg.protocols.agreed.messages import MaskedVector
+from coterie.secagg.protocols.lightsecagg import ShareSum
 from support.secagg.batches import Batches, Loners, quantiser, terms
 from support.secagg.servers import packed
 
@@ -119,7 +120,7 @@ def test_incomplete_batches_upload_nothing_and_help_to_recover():
     result = run_round(server, batches.clients, batches.train, loses=loses)
     assert check(batches, result, numbers) == {user for user in batches.clients if "-1-" not in user}
     assert answers["user-1-1"] == [0, 1, 2, 4, 5]
-    assert result.lost == {batches.charters[1].digest: "1 of 3 users did not answer"}
+    assert result.lost == {batches.charters[1].digest: "user-1-0 did not answer"}
 
 
 def test_agreement_and_decoding_are_two_numbers():
@@ -182,6 +183,76 @@ def test_wrong_sums_are_corrected_up_to_e_and_nobody_is_named(wrong):
         with pytest.raises(TooFewUsers, match="12 sums of shares do not belong together; 2 wrong ones"):
             run_round(server, clients, batches.train)
     assert server.liars == {}
+
+
+@pytest.mark.parametrize("wrong", [2, 3])
+def test_many_liars_beside_many_losses(wrong):
+    """Of 40 users 12 are gone at the end, all that δ allows: e = 2 wrong sums are corrected, a third ends it."""
+    common = words()
+    batches = Batches(10, 4, inner="lightsecagg", common=common)
+    numbers, clients = whole_updates(batches, common), dict(batches.clients)
+    users = list(clients)
+    for user in users[20 : 20 + wrong]:
+        clients[user] = Wrong(clients[user])
+    server = sealed_round(batches.charters, 0, terms(min_included=8))
+
+    def go():
+        return run_round(
+            server, clients, batches.train, loses=lambda user, phase, way: phase == 5 and user in users[:12]
+        )
+
+    if wrong == 2:
+        assert check(batches, go(), numbers) == set(users)
+    else:
+        with pytest.raises(TooFewUsers, match="28 sums of shares do not belong together; 2 wrong ones"):
+            go()
+    assert server.liars == {}
+
+
+def test_an_unsealed_vector_with_a_word_of_p_or_more_is_refused():
+    """The server takes no word that no number modulo p has; the round goes on without that user, and says so."""
+    common = words(cohort=20)
+    loners = Loners(8, common={"inner": "lightsecagg", **common})
+    clients = {**loners.clients, "user-3": TooLarge(loners.clients["user-3"])}
+    server = unsealed_round(loners.rules, loners.identities, 0, terms(min_included=2))
+    refusals = []
+
+    class Noting:
+        """The server, whose refusals are noted: a driver would log them."""
+
+        def __getattr__(self, name):
+            return getattr(server, name)
+
+        def receive(self, user, data):
+            try:
+                server.receive(user, data)
+            except PeerError as error:
+                refusals.append(str(error))
+
+    result = run_round(Noting(), clients, loners.train)
+    assert refusals == ["user-3 sent a word of 2147483647; modulo 2147483647 there is none"]
+    assert set(result.learned[0].users) == set(loners.clients) - {"user-3"}
+    assert server.exposure().unknown == tuple(sorted(loners.clients))
+
+
+class TooLarge:
+    """A client whose masked vector has the word p."""
+
+    def __init__(self, client):
+        self._client = client
+        self.user, self.seal = client.user, client.seal
+
+    def receive(self, data):
+        """Answer, at the upload with another word."""
+        answer = self._client.receive(data)
+        if not isinstance(answer, bytes | memoryview):
+            return answer
+        message, tail = messages_from_client.decode(answer)
+        if not isinstance(message, MaskedVector):
+            return answer
+        changed = np.frombuffer(tail, dtype="<u4").copy()
+        changed[7] = PRIME_31.modulus
+        return packed(message, changed.tobytes())
 
 
 def test_an_update_that_is_not_finite_is_included_with_zeros():

@@ -93,7 +93,7 @@ def test_a_round_that_cannot_be_opened_ends_before_any_share_is_sent():
     """If the holders who are left are too few, the server asks nobody, and has learned nothing."""
     midway = Midway(AGREE)
     graph = midway.roster.graph
-    object.__setattr__(graph, "neighbourhood", dataclasses.replace(graph.neighbourhood, threshold=9))
+    object.__setattr__(graph, "neighbourhood", dataclasses.replace(graph.neighbourhood, shares_needed=9))
     midway.deliver(lost={"user-0-0"})
     with pytest.raises(TooFewUsers, match="8 holders of a user's secret are left; 9 are needed"):
         midway.advance()

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.secagg import Seed
-from coterie.secagg.batch.parameters import Parameters
-from coterie.secagg.protocols.pairwise.graph import (
+from coterie.secagg.batch.charter import Parameters
+from coterie.secagg.protocols.agreed.roster import (
     Graph,
     Neighbourhood,
     complete_neighbourhood,
@@ -91,7 +91,7 @@ def tail(population, marked, drawn, numbers):
 
 def is_enough(users, parameters, degree, threshold):
     """Whether all three bounds hold."""
-    colluding, lost = parameters.colluding(users), parameters.lost(users)
+    colluding, lost = parameters.most_colluding(users), parameters.most_lost(users)
     open_to_colluders = users * tail(users - 1, colluding, degree, range(threshold, degree + 1))
     closed_to_all = users * tail(users - 1, users - lost, degree, range(threshold))
     gone = colluding + lost
@@ -121,7 +121,7 @@ def test_degrees_grow_slowly():
     assert sparse_neighbourhood(65_535, DEFAULT).degree < 220
     more = sparse_neighbourhood(1000, Parameters(300, 300))
     assert more.degree > sparse_neighbourhood(1000, Parameters(200, 300)).degree
-    assert sparse_neighbourhood(1000, Parameters(0, 0)).threshold == 2
+    assert sparse_neighbourhood(1000, Parameters(0, 0)).shares_needed == 2
 
 
 @given(st.integers(60, 140), st.integers(0, 2**32), st.floats(0.05, 1))

@@ -9,10 +9,9 @@ from coterie.errors import PeerError
 from coterie.secagg import Task, unsealed_round
 from coterie.secagg.crypto.shamir import SHARE_BYTES
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.pairwise.contents import PAIRS
-from coterie.secagg.protocols.pairwise.merkle import leaf
-from coterie.secagg.protocols.pairwise.messages import Complaint, Receipt, Sharing, Unmasking
-from coterie.secagg.protocols.pairwise.sharing import sharing_tree
+from coterie.secagg.protocols.agreed.boxes import leaf, sharing_tree
+from coterie.secagg.protocols.agreed.messages import Complaint, Receipt
+from coterie.secagg.protocols.pairwise import PAIRS, Sharing, Unmasking
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import SCOPE, Loners, quantiser, terms
 
@@ -52,9 +51,9 @@ class Liar:
         boxes = [self._rng.bytes(BOX_BYTES) if self._lies() else box for box in boxes]
         sent, identity = self.client._rounds[SCOPE]._sent.boxes, self.client._identity  # noqa: SLF001
         sent.update(zip(sent, boxes, strict=True))
-        root = sharing_tree(message.seed_digest + message.own_commitments, boxes).root
+        root = sharing_tree(message.seed_digest + message.own_commitments, b"".join(boxes), PAIRS).root
         roster = self._server._roster  # noqa: SLF001 - the one that it was sent
-        signature = identity.sign("share", *roster.boxes(roster.position[self.client.user], root))
+        signature = identity.sign("share", *roster.boxes_to_sign(roster.position[self.client.user], root))
         return encode(msgspec.structs.replace(message, boxes=b"".join(boxes), signature=signature))
 
     def _complaints(self, message):
@@ -64,7 +63,7 @@ class Liar:
             if self._lies():
                 digest = leaf(boxes._box(sender, place))  # noqa: SLF001
                 signature = self.client._identity.sign(  # noqa: SLF001
-                    "complaint", *roster.complaint(sender, place, digest)
+                    "complaint", *roster.complaint_to_sign(sender, place, digest)
                 )
                 complaints[sender] = Complaint(sender, digest, signature)
         return encode(

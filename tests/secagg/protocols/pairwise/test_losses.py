@@ -35,4 +35,7 @@ def test_ten_thousand_rounds_were_played_of_each_kind(pairwise_losses):
         for kind in ("unsealed", "sealed"):
             result = results[f"{users} users, {kind}"]
             assert result["rounds"] == result["sums"] == 10_000
-            assert (result["degree"], result["shares_needed"]) == (neighbourhood.degree, neighbourhood.threshold)
+            assert (result["degree"], result["shares_needed"]) == (
+                neighbourhood.degree,
+                neighbourhood.shares_needed,
+            )

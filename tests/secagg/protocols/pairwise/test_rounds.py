@@ -155,7 +155,7 @@ def test_incomplete_batches_upload_nothing_and_help_to_unmask():
     assert check(batches, result) == expected_batches(batches, {"user-1-0"})
     assert answers["user-1-1"] == [0, 1, 2, 4, 5]
     assert answers["user-0-0"] == [0, 1, 2, 3, 4, 5]
-    assert result.lost == {batches.charters[1].digest: "1 of 3 users did not answer"}
+    assert result.lost == {batches.charters[1].digest: "user-1-0 did not answer"}
 
 
 def test_responders_and_included_are_two_numbers():

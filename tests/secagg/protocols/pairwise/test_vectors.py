@@ -11,14 +11,16 @@ from coterie.secagg.crypto.keys import BoxKey, MaskKey, ShareKey, verify_signatu
 from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import RING_32
 from coterie.secagg.crypto.shamir import combine, split
-from coterie.secagg.protocols.pairwise.boxes import Route
-from coterie.secagg.protocols.pairwise.contents import PAIRS
-from coterie.secagg.protocols.pairwise.graph import Graph, complete_neighbourhood, sparse_neighbourhood
-from coterie.secagg.protocols.pairwise.merkle import leaf, path_root
-from coterie.secagg.protocols.pairwise.messages import RosterLine
-from coterie.secagg.protocols.pairwise.pairs import pair_mask, seed_digest
-from coterie.secagg.protocols.pairwise.roster import Roster, check_line, encode_positions
-from coterie.secagg.protocols.pairwise.sharing import sharing_tree
+from coterie.secagg.protocols.agreed.boxes import MerkleTree, Route, leaf, leaves_of, path_root
+from coterie.secagg.protocols.agreed.messages import RosterLine
+from coterie.secagg.protocols.agreed.roster import (
+    Graph,
+    check_line,
+    complete_neighbourhood,
+    encode_positions,
+    sparse_neighbourhood,
+)
+from coterie.secagg.protocols.pairwise import PAIRS, PairRoster, pair_mask, seed_digest
 from support.secagg.vectors import DECODE, cases, check_message, words
 
 
@@ -38,7 +40,7 @@ def roster(case):
         parts = ("user", "identity", "mask_key", "share_key", "signature")
         user, *rest = (bytes.fromhex(case[prefix + part]) for part in parts)
         lines.append(RosterLine(user.decode(), *rest))
-    return Roster(Setting(case.context), tuple(lines), complete_neighbourhood)
+    return PairRoster(Setting(case.context), tuple(lines), complete_neighbourhood)
 
 
 @cases("roster", success=True)
@@ -46,7 +48,7 @@ def test_roster(case):
     """Digest, threshold, and what every user signed."""
     found = roster(case)
     assert found.digest == case.digest
-    assert found.threshold == case["threshold"]
+    assert found.users_needed == case["threshold"]
     for line in found.lines:
         check_line(line, case.context)
 
@@ -63,7 +65,7 @@ def test_graph(case):
     """How many neighbours there are, how many shares open a secret, and who holds shares of whom."""
     rule = complete_neighbourhood if case["inner"] == "secagg" else sparse_neighbourhood
     found = rule(case["users"], Parameters(case["colluders"], case["losses"]))
-    assert (found.degree, found.threshold) == (case["degree"], case["threshold"])
+    assert (found.degree, found.shares_needed) == (case["degree"], case["threshold"])
     graph = Graph(case["users"], found, Seed(case.seed))
     assert " ".join(map(str, graph.holders(case["place"]))) == case["holders"]
 
@@ -92,7 +94,7 @@ def two(case, user, peer, public):
         RosterLine(user.decode(), bytes(32), bytes(32), bytes(32), bytes(64)),
         RosterLine(peer.decode(), bytes(32), public, public, bytes(64)),
     )
-    found = Roster(Setting(case.context), lines, complete_neighbourhood)
+    found = PairRoster(Setting(case.context), lines, complete_neighbourhood)
     object.__setattr__(found, "digest", case.roster)
     return found
 
@@ -138,10 +140,10 @@ def test_sharing(case):
     """One signature for all boxes, and the path by which a holder checks it with its own box alone."""
     size = len(case.boxes) // case["number"]
     boxes = [case.boxes[size * at : size * (at + 1)] for at in range(case["number"])]
-    tree = sharing_tree(case.seed_digest + case.own, boxes)
+    tree = MerkleTree(leaf(case.seed_digest + case.own) + leaves_of(memoryview(case.boxes), size))
     assert tree.root == case.root
     found = two(case, case.user, b"bob", bytes(32))
-    assert IdentityKey.from_bytes(case.secret).sign("share", *found.boxes(0, tree.root)) == case.signature
+    assert IdentityKey.from_bytes(case.secret).sign("share", *found.boxes_to_sign(0, tree.root)) == case.signature
     for at, box in enumerate(boxes):
         assert tree.path(1 + at) == bytes.fromhex(case[f"path_{at}"])
         assert path_root(leaf(box), 1 + at, tree.path(1 + at)) == case.root
@@ -151,7 +153,7 @@ def test_sharing(case):
 def test_complaint(case):
     """What a holder signs about a box."""
     found = two(case, case.sender, case.holder, bytes(32))
-    signed = IdentityKey.from_bytes(case.secret).sign("complaint", *found.complaint(0, 1, case.box_digest))
+    signed = IdentityKey.from_bytes(case.secret).sign("complaint", *found.complaint_to_sign(0, 1, case.box_digest))
     assert signed == case.signature
 
 
@@ -161,7 +163,7 @@ def test_complaint_refused(case):
     found = two(case, case.sender, case.holder, bytes(32))
     with pytest.raises(PeerError, match="forged"):
         verify_signature(
-            case.public, case.signature, "complaint", *found.complaint(0, 1, case.box_digest), who="eve"
+            case.public, case.signature, "complaint", *found.complaint_to_sign(0, 1, case.box_digest), who="eve"
         )
 
 
