@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from coterie.audit import strong_level
 from coterie.coordinator.secure import UnsealedAggregation
-from coterie.coordinator.simulated import Fate
+from coterie.coordinator.simulated import Arrival
 from coterie.ledger import Ledger, State
 from coterie.secagg import PROTOCOLS, UnsealedClient
 from coterie.values import BatchPlan
 from support.coordinator.aggregations import Scripted, everybody, outcome_of
-from support.coordinator.federation import INNER, Fates, Federation, in_six_batches
+from support.coordinator.federation import INNER, Federation, ScriptedNetwork, in_six_batches
 
 BATCHES = [[0, 1], [2, 3, 4], [5, 6, 7, 8], [9, 10, 11]]
 USERS = 12
@@ -25,13 +25,13 @@ ROUNDS = 3
 class Wire:
     """A transport that spoils some vectors, and remembers whose vectors of which round the server got."""
 
-    def __init__(self, users, garbled, fates):
-        self._users, self._garbled, self._fates = users, garbled, fates
+    def __init__(self, users, garbled, network):
+        self._users, self._garbled, self._network = users, garbled, network
         self.received = defaultdict(set)
 
     def exchange(self, outgoing, moment):
         """Answers that are late come first, and are of the round before."""
-        late = [user for user, sent in self._fates.late if sent.round is not None and sent.round < moment.round]
+        late = [user for user, sent in self._network.late if sent.round is not None and sent.round < moment.round]
         for place, (user, data) in enumerate(self._users.exchange(outgoing, moment)):
             round_ = moment.round - 1 if place < len(late) else moment.round
             self.received[round_].add(user)
@@ -78,19 +78,19 @@ KEYS = st.tuples(
 LIES = st.sets(st.tuples(st.sampled_from([f"user-{user}" for user in range(USERS)]), st.integers(0, ROUNDS - 1)))
 
 
-@given(script=st.dictionaries(KEYS, st.sampled_from([Fate.LOST, Fate.LATE]), max_size=8), garbled=LIES)
+@given(script=st.dictionaries(KEYS, st.sampled_from([Arrival.LOST, Arrival.LATE]), max_size=8), garbled=LIES)
 @settings(max_examples=40, deadline=None)
 def test_no_level_is_reported_above_the_true_one(new_folder, script, garbled):
     """Sealed `open` rounds with messages lost, late and false: reported is at most true, and here exactly it."""
     with Ledger.create(new_folder()) as ledger:
         federation = Federation(ledger, BatchPlan.from_batches(USERS, 2, BATCHES), "open")
-        assert federation.found(federation.reach()) == {}
-        fates = Fates(script)
-        wire = Wire(federation.reach(fates), garbled, fates)
+        assert federation.form_batches(federation.reach()) == {}
+        network = ScriptedNetwork(script)
+        wire = Wire(federation.reach(network), garbled, network)
         coordinator = federation.coordinator(per_round=7)
         for _ in range(ROUNDS):
             coordinator.run_round(federation.everyone, federation.aggregation(wire))
-            fates.heard()
+            network.heard()
         received = {
             round_: {int(user.removeprefix("user-")) for user in users} for round_, users in wire.received.items()
         }
@@ -103,8 +103,8 @@ def test_no_level_is_reported_above_the_true_one(new_folder, script, garbled):
 def test_a_sum_that_a_late_vector_completes_is_a_further_row(ledger):
     """The result is without the batch; when its last vector comes, in the next round, the batch is learned."""
     federation = in_six_batches(ledger, "open")
-    fates = Fates({("user-3", 0, 0, "from"): Fate.LATE})
-    transport, coordinator = federation.reach(fates), federation.coordinator(per_round=12)
+    network = ScriptedNetwork({("user-3", 0, 0, "from"): Arrival.LATE})
+    transport, coordinator = federation.reach(network), federation.coordinator(per_round=12)
     first = coordinator.run_round(federation.everyone, federation.aggregation(transport))
     assert (first.lost.keys(), len(first.included)) == ({1}, 10)
     assert [2, 3] not in [users.tolist() for users in ledger.rounds()[0].exposure]
@@ -117,7 +117,7 @@ def test_a_sum_that_a_late_vector_completes_is_a_further_row(ledger):
 def test_a_batch_with_wrong_check_words_is_learned_and_not_included(ledger):
     """Whoever garbles its vector keeps its batch out of the model, and not out of the account."""
     federation = in_six_batches(ledger, "open")
-    wire = Wire(federation.reach(), {("user-5", 0)}, Fates())
+    wire = Wire(federation.reach(), {("user-5", 0)}, ScriptedNetwork())
     outcome = federation.coordinator(per_round=12).run_round(federation.everyone, federation.aggregation(wire))
     assert outcome.lost.keys() == {2}
     assert 4 not in outcome.included
@@ -144,9 +144,9 @@ def test_plain_rounds_show_everybody_alone(ledger):
 def test_a_batch_that_fails_again_and_again_is_retired(ledger):
     """After so many losses in a row, and only then, the ledger has it with the reason; others are asked on."""
     federation = in_six_batches(ledger, "open")
-    fates = Fates({("user-4", round_, 0, "from"): Fate.LOST for round_ in range(6)})
+    network = ScriptedNetwork({("user-4", round_, 0, "from"): Arrival.LOST for round_ in range(6)})
     coordinator = federation.coordinator(per_round=10, retire_after=3)
-    transport = federation.reach(fates)
+    transport = federation.reach(network)
     for round_ in range(6):
         outcome = coordinator.run_round(federation.everyone, federation.aggregation(transport))
         assert outcome.state is State.COMMITTED
@@ -159,10 +159,10 @@ def test_an_outage_of_everybody_retires_nobody(ledger):
     """Rounds in which no batch came through say nothing about any one of them."""
     federation = in_six_batches(ledger, "open")
     names = [f"user-{user}" for user in range(12)]
-    fates = Fates({(name, round_, 0, "from"): Fate.LOST for name in names for round_ in range(4)})
+    network = ScriptedNetwork({(name, round_, 0, "from"): Arrival.LOST for name in names for round_ in range(4)})
     coordinator = federation.coordinator(per_round=12, retire_after=2)
     for _ in range(4):
-        outcome = coordinator.run_round(federation.everyone, federation.aggregation(federation.reach(fates)))
+        outcome = coordinator.run_round(federation.everyone, federation.aggregation(federation.reach(network)))
         assert (outcome.state, len(outcome.lost)) == (State.ABANDONED, 6)
     assert not np.any(ledger.retired)
 
@@ -191,8 +191,8 @@ def test_without_a_seal_whatever_does_not_end_as_agreed_leaves_level_1(ledger, i
             name, member.identity, member.configuration, member.verify_member
         )
     upload = PROTOCOLS[inner].upload_phase
-    late = {(f"user-{user}", 0, upload + 1, "from"): Fate.LOST for user in range(11)}
-    users = federation.reach(Fates({} if garbled else late))
+    late = {(f"user-{user}", 0, upload + 1, "from"): Arrival.LOST for user in range(11)}
+    users = federation.reach(ScriptedNetwork({} if garbled else late))
     transport = GarbledUpload(users, "user-7", upload) if garbled else users
     aggregation = UnsealedAggregation(ledger, transport, federation.terms(min_included=2), federation.rules())
     outcome = federation.coordinator(per_round=12).run_round(federation.everyone, aggregation)

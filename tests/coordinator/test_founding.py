@@ -5,16 +5,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.coordinator.secure import found_batches
-from coterie.coordinator.simulated import Fate
+from coterie.coordinator.secure import form_batches
+from coterie.coordinator.simulated import Arrival
 from coterie.errors import UsageError
 from coterie.ledger import Ledger
 from coterie.secagg import Charter, Membership, MemoryStore, SealedClient, simulated_client
-from support.coordinator.federation import INNER, NAMES, SCOPE, SIZE, USERS, Fates, configuration, in_six_batches
+from support.coordinator.federation import (
+    INNER,
+    NAMES,
+    SCOPE,
+    SIZE,
+    USERS,
+    ScriptedNetwork,
+    configuration,
+    in_six_batches,
+)
 from support.secagg.batches import rules
 
 inners = pytest.mark.parametrize("inner", INNER)
-SPOILT = st.sampled_from([Fate.LOST, Fate.LATE])
+SPOILT = st.sampled_from([Arrival.LOST, Arrival.LATE])
 WAYS = st.sampled_from(["to", "from"])
 
 
@@ -28,7 +37,7 @@ def test_founding_gives_every_batch_its_charter(ledger, inner):
     federation = in_six_batches(ledger, inner, found=False)
     with ledger.claim():
         ledger.skip_round("before anybody was there")
-    assert federation.found(federation.reach()) == {}
+    assert federation.form_batches(federation.reach()) == {}
     assert sorted(ledger.charters) == list(range(len(ledger.plan)))
     for batch, encoded in ledger.charters.items():
         charter = Charter.decode(encoded)
@@ -39,7 +48,7 @@ def test_founding_gives_every_batch_its_charter(ledger, inner):
 
 
 LOSSES = st.dictionaries(
-    st.tuples(st.sampled_from(NAMES), st.none(), st.integers(0, 2), WAYS), st.just(Fate.LOST), max_size=5
+    st.tuples(st.sampled_from(NAMES), st.none(), st.integers(0, 2), WAYS), st.just(Arrival.LOST), max_size=5
 )
 
 
@@ -49,13 +58,13 @@ def test_a_batch_is_formed_if_none_of_its_messages_is_lost(new_folder, script):
     """What fails is told by batch with the reason, costs no other batch, and can be tried again."""
     with Ledger.create(new_folder()) as ledger:
         federation = in_six_batches(ledger, "open", found=False)
-        fates = Fates(script)
-        failed = federation.found(federation.reach(fates))
-        spoilt = {batch_of(name) for name in NAMES if fates.spoils(name, None, 3)}
+        network = ScriptedNetwork(script)
+        failed = federation.form_batches(federation.reach(network))
+        spoilt = {batch_of(name) for name in NAMES if network.spoils(name, None, 3)}
         assert failed == dict.fromkeys(spoilt, "a member did not answer")
         formed = ledger.charters
         assert formed.keys() == set(range(6)) - spoilt
-        assert federation.found(federation.reach()) == {}
+        assert federation.form_batches(federation.reach()) == {}
         assert {batch: ledger.charters[batch] for batch in formed} == formed
         _all_batches_complete(federation)
 
@@ -66,12 +75,12 @@ def test_founding_survives_answers_of_an_earlier_attempt(new_folder, script):
     """Late answers can spoil one more attempt, since they name keys that are gone; then every batch is formed."""
     with Ledger.create(new_folder()) as ledger:
         federation = in_six_batches(ledger, "open", found=False)
-        fates = Fates(dict(script))
-        transport = federation.reach(fates)
-        federation.found(transport)
-        fates.script.clear()
-        federation.found(transport)
-        assert federation.found(transport) == {}
+        network = ScriptedNetwork(dict(script))
+        transport = federation.reach(network)
+        federation.form_batches(transport)
+        network.script.clear()
+        federation.form_batches(transport)
+        assert federation.form_batches(transport) == {}
         _all_batches_complete(federation)
 
 
@@ -89,7 +98,7 @@ def test_a_device_that_does_not_agree_costs_its_batch_only(ledger, inner):
     federation = in_six_batches(ledger, inner, found=False)
     federation.clients["user-5"] = simulated_client("user-5", configuration(inner, least_privacy=3))
     transport = federation.reach()
-    assert federation.found(transport) == {2: "a member did not answer"}
+    assert federation.form_batches(transport) == {2: "a member did not answer"}
     assert "accepts 3 or more" in transport.refusals["user-5"]
     coordinator = federation.coordinator(per_round=10)
     for _ in range(3):
@@ -106,7 +115,7 @@ def test_the_reason_for_a_failure_names_the_rule_that_a_user_broke(ledger, inner
     federation.clients["user-7"] = SealedClient(
         Membership("user-7", twin.identity, twin.configuration, twin.verify_member, MemoryStore())
     )
-    [(batch, reason)] = federation.found(federation.reach()).items()
+    [(batch, reason)] = federation.form_batches(federation.reach()).items()
     assert (batch, reason) == (3, "user-7 enrolled with a key of user-6")
 
 
@@ -120,18 +129,18 @@ def test_strangers_answers_are_passed_over(ledger):
             yield "nobody", b"anything"
             yield from users.exchange(outgoing, moment)
 
-    assert found_batches(ledger, Intruded(), federation.rules()) == {}
+    assert form_batches(ledger, Intruded(), federation.rules()) == {}
 
 
 def test_batches_need_a_plan(ledger):
     """Without a plan there is nothing to form and nothing to ask; the error says what to do."""
     ledger.enrol(["ana", "bob"])
     with pytest.raises(UsageError, match="publish one"):
-        found_batches(ledger, None, rules())
+        form_batches(ledger, None, rules())
 
 
 def test_batches_that_have_a_charter_are_left_alone(ledger):
     """Nobody is asked again when every batch is formed."""
     federation = in_six_batches(ledger, "open")
-    assert found_batches(ledger, None, federation.rules()) == {}
+    assert form_batches(ledger, None, federation.rules()) == {}
     assert len(federation.ledger.charters) == 6

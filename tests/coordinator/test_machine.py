@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from coordinator.conftest import MEMORY
 from coterie.audit import strong_level
-from coterie.coordinator.simulated import Fate
+from coterie.coordinator.simulated import Arrival
 from coterie.errors import UsageError
 from coterie.ledger import Ledger, State
 from coterie.selection import consecutive, join, leave, merge
@@ -46,13 +46,13 @@ def chance_of_loss(seed, share):
     """Lose every message by itself, or let it be late."""
     chance = np.random.default_rng(seed)
 
-    def fate(user, moment, way):
+    def network(user, moment, way):
         del user, moment, way
         if chance.random() >= share:
-            return Fate.ARRIVES
-        return Fate.LATE if chance.random() < 0.5 else Fate.LOST
+            return Arrival.IN_TIME
+        return Arrival.LATE if chance.random() < 0.5 else Arrival.LOST
 
-    return fate
+    return network
 
 
 class Life(RuleBasedStateMachine):
@@ -77,7 +77,7 @@ class Life(RuleBasedStateMachine):
         """Some batches, one perhaps a user larger, all formed."""
         self.privacy = privacy
         self.federation = Federation(self.ledger, consecutive(privacy * batches + extra, privacy), inner)
-        assert self.federation.found(self.federation.reach()) == {}
+        assert self.federation.form_batches(self.federation.reach()) == {}
         self.coordinator = self.federation.coordinator(per_round=2 * privacy + 2)
 
     def available(self, seed):
@@ -143,7 +143,7 @@ class Life(RuleBasedStateMachine):
         """Newcomers form batches of their own as soon as they are T."""
         plan = self.ledger.plan
         self.publish(join(plan, self.ledger.users - plan.users, self.ledger.names[plan.users :]))
-        self.found(seed, share)
+        self.form_batches(seed, share)
 
     @rule(which=SEEDS)
     @precondition(lambda self: len(self.ledger.plan) > 2)
@@ -158,12 +158,12 @@ class Life(RuleBasedStateMachine):
         """Two batches go on as one."""
         batches = np.random.default_rng(seed).choice(len(self.ledger.plan), 2, replace=False)
         self.publish(merge(self.ledger.plan, batches))
-        self.found(seed, share)
+        self.form_batches(seed, share)
 
     @rule(seed=SEEDS, share=SHARES)
-    def found(self, seed, share):
+    def form_batches(self, seed, share):
         """Batches without a charter try to form, over a transport that loses messages too."""
-        failed = self.federation.found(self.federation.reach(chance_of_loss(seed, share)))
+        failed = self.federation.form_batches(self.federation.reach(chance_of_loss(seed, share)))
         assert failed.keys() == set(range(len(self.ledger.plan))) - self.ledger.charters.keys()
 
     @invariant()

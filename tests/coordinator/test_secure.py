@@ -1,16 +1,14 @@
 """Sealed rounds under a coordinator: whatever is lost on the way, learned is what complete batches gave."""
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.coordinator.secure import UnsealedAggregation
-from coterie.coordinator.simulated import DeviceFailed, Fate
-from coterie.ledger import Ledger, State
+from coterie.coordinator.simulated import Arrival, DeviceFailed
+from coterie.ledger import Ledger, Phase, State
 from coterie.secagg import Membership, MemoryStore, SealedClient, UnsealedClient
-from coterie.secagg.wire.framing import encode
 from support.coordinator.aggregations import check_sound
 from support.coordinator.federation import (
     DIMENSION,
@@ -19,14 +17,14 @@ from support.coordinator.federation import (
     PHASES,
     UPLOADED,
     USERS,
-    Fates,
+    ScriptedNetwork,
+    WrongShares,
     configuration,
     in_six_batches,
 )
-from support.secagg.midway import from_client
 
 inners = pytest.mark.parametrize("inner", INNER)
-SPOILT = st.sampled_from([Fate.LOST, Fate.LATE])
+SPOILT = st.sampled_from([Arrival.LOST, Arrival.LATE])
 WAYS = st.sampled_from(["to", "from"])
 ROUNDS = 3
 
@@ -40,21 +38,21 @@ def test_learned_is_what_complete_batches_gave(new_folder, inner, data, weighted
     The mean is theirs to within the rounding of one vector; late answers are refused, and their senders named.
     """
     keys = st.tuples(st.sampled_from(NAMES), st.integers(0, ROUNDS - 1), st.integers(0, PHASES[inner] - 1), WAYS)
-    fates = Fates(data.draw(st.dictionaries(keys, SPOILT, max_size=6)))
+    network = ScriptedNetwork(data.draw(st.dictionaries(keys, SPOILT, max_size=6)))
     folder = new_folder()
     with Ledger.create(folder) as ledger:
         federation = in_six_batches(ledger, inner, weighted=weighted)
-        transport = federation.reach(fates)
+        transport = federation.reach(network)
         coordinator = federation.coordinator(per_round=8)
         for round_ in range(ROUNDS):
             outcome = coordinator.run_round(federation.everyone, federation.aggregation(transport))
             assert outcome.round == round_
-            _check(federation, outcome, fates)
-            assert outcome.refused.keys() == fates.heard()
+            _check(federation, outcome, network)
+            assert outcome.refused.keys() == network.heard()
     check_sound(folder)
 
 
-def _check(federation, outcome, fates):
+def _check(federation, outcome, network):
     """The outcome is what the script of losses makes it, computed without any protocol."""
     inner, ledger = federation.inner, federation.ledger
     asked = outcome.cohort.batches.tolist()
@@ -62,12 +60,12 @@ def _check(federation, outcome, fates):
         batch
         for batch in asked
         if not any(
-            fates.spoils(f"user-{user}", outcome.round, UPLOADED[inner] + 1) for user in ledger.plan.batch(batch)
+            network.spoils(f"user-{user}", outcome.round, UPLOADED[inner] + 1) for user in ledger.plan.batch(batch)
         )
     ]
     users = ledger.plan.users_of(np.array(complete, dtype=np.int64)).tolist()
     record = list(ledger.rounds())[outcome.round]
-    lost = [user for user in outcome.cohort.users if fates.spoils(f"user-{user}", outcome.round, PHASES[inner])]
+    lost = [user for user in outcome.cohort.users if network.spoils(f"user-{user}", outcome.round, PHASES[inner])]
     too_few = len(users) < federation.terms().min_included
     # The pairwise protocols need answers from two thirds of their users to the end: one lost user never matters.
     assert too_few <= (outcome.state == "abandoned") <= (too_few or (inner != "open" and len(lost) > 1))
@@ -87,16 +85,34 @@ def _check(federation, outcome, fates):
 
 @inners
 def test_who_was_silent_is_told_by_phase(ledger, inner):
-    """A user that misses its call is missing in the first phase; its batch is lost, and the reason counts it."""
+    """A user that misses its call is missing in the first phase; its batch is lost, and the reason names it."""
     federation = in_six_batches(ledger, inner)
-    fates = Fates({("user-3", 0, 0, "to"): Fate.LOST, ("user-6", 0, 0, "from"): Fate.LOST})
+    network = ScriptedNetwork({("user-3", 0, 0, "to"): Arrival.LOST, ("user-6", 0, 0, "from"): Arrival.LOST})
     outcome = federation.coordinator(per_round=USERS).run_round(
-        federation.everyone, federation.aggregation(federation.reach(fates))
+        federation.everyone, federation.aggregation(federation.reach(network))
     )
     assert outcome.silent[0] == {"user-3", "user-6"}
-    assert outcome.lost.keys() == {1, 3}
-    assert all("1 of 2 users" in reason for reason in outcome.lost.values())
+    assert outcome.lost == {1: "user-3 did not answer", 3: "user-6 did not answer"}
     assert len(outcome.included) == USERS - 4
+
+
+@inners
+def test_every_phase_is_announced_to_those_who_watch(ledger, inner):
+    """While users are asked, another reader of the ledger sees the round, its phase and how many were asked."""
+    federation, seen = in_six_batches(ledger, inner), []
+
+    class Watched:
+        def exchange(self, outgoing, moment):
+            with Ledger.open(ledger.place, read_only=True) as reader:
+                seen.append((moment.round, moment.phase, len(outgoing), reader.phase, reader.coordinated))
+            return users.exchange(outgoing, moment)
+
+    users = federation.reach()
+    federation.coordinator(per_round=USERS).run_round(federation.everyone, federation.aggregation(Watched()))
+    assert len(seen) == PHASES[inner]
+    assert all(phase == Phase(*asked) and live for *asked, phase, live in seen)
+    with Ledger.open(ledger.place, read_only=True) as reader:
+        assert not reader.coordinated
 
 
 @inners
@@ -150,9 +166,9 @@ def test_a_device_with_stricter_bounds_costs_its_batch_only(ledger, inner):
 def test_a_round_with_too_few_users_tells_who_was_silent(ledger, inner):
     """An abandoned round has its reason, and still says who did not answer."""
     federation = in_six_batches(ledger, inner)
-    lost = {(name, 0, 0, "from"): Fate.LOST for name in NAMES[::2]}
+    lost = {(name, 0, 0, "from"): Arrival.LOST for name in NAMES[::2]}
     outcome = federation.coordinator(per_round=USERS).run_round(
-        federation.everyone, federation.aggregation(federation.reach(Fates(lost)))
+        federation.everyone, federation.aggregation(federation.reach(ScriptedNetwork(lost)))
     )
     assert (outcome.state, outcome.mean) == ("abandoned", None)
     assert outcome.silent[0] == set(NAMES[::2])
@@ -163,9 +179,9 @@ def test_a_round_with_too_few_users_tells_who_was_silent(ledger, inner):
 def test_batches_that_lay_open_in_an_abandoned_round_are_learned(ledger):
     """With `open` the server has the sum of a complete batch also if the terms want more users: it is logged."""
     federation = in_six_batches(ledger, "open")
-    fates = Fates({(f"user-{user}", 0, 0, "from"): Fate.LOST for user in (0, 2, 4, 6)})
+    network = ScriptedNetwork({(f"user-{user}", 0, 0, "from"): Arrival.LOST for user in (0, 2, 4, 6)})
     outcome = federation.coordinator(per_round=USERS).run_round(
-        federation.everyone, federation.aggregation(federation.reach(fates), min_included=6)
+        federation.everyone, federation.aggregation(federation.reach(network), min_included=6)
     )
     assert (outcome.state, outcome.mean) == ("abandoned", None)
     assert "6 are needed" in outcome.reason
@@ -182,8 +198,8 @@ def test_without_the_seal_the_survivors_are_learned(ledger, inner):
         federation.clients[name] = UnsealedClient(
             name, member.identity, member.configuration, member.verify_member
         )
-    fates = Fates({("user-3", 0, 1, "to"): Fate.LOST, ("user-8", 0, 2, "from"): Fate.LOST})
-    aggregation = UnsealedAggregation(ledger, federation.reach(fates), federation.terms(), federation.rules())
+    network = ScriptedNetwork({("user-3", 0, 1, "to"): Arrival.LOST, ("user-8", 0, 2, "from"): Arrival.LOST})
+    aggregation = UnsealedAggregation(ledger, federation.reach(network), federation.terms(), federation.rules())
     outcome = federation.coordinator(per_round=USERS).run_round(federation.everyone, aggregation)
     left = [user for user in range(USERS) if user not in {3, 8}]
     assert [users.tolist() for users in outcome.learned] == [left]
@@ -203,23 +219,6 @@ def test_a_device_that_fails_ends_the_round_as_one_that_died(ledger):
     federation.updates["user-7"] = sound
     outcome = coordinator.run_round(federation.everyone, federation.aggregation(federation.reach()))
     assert (outcome.round, len(outcome.included), ledger.snapshot().assumed_rounds) == (1, USERS, (0,))
-
-
-class WrongShares:
-    """A transport under which one user changes the first of the shares that it gives in the last phase."""
-
-    def __init__(self, transport, liar, phase):
-        self._transport, self._liar, self._phase = transport, liar, phase
-
-    def exchange(self, outgoing, moment):
-        """Carry the messages, and change one answer."""
-        for user, data in self._transport.exchange(outgoing, moment):
-            answer = data
-            if user == self._liar and moment.phase == self._phase:
-                message = from_client(data)
-                wrong = bytes([message.shares[0] ^ 1]) + message.shares[1:]
-                answer = encode(msgspec.structs.replace(message, shares=wrong))
-            yield user, answer
 
 
 @pytest.mark.parametrize("inner", ["secagg", "secagg+"])

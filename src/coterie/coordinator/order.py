@@ -1,24 +1,32 @@
 """The order that privacy over many rounds rests on: choose → open → collect → commit or abandon → resume.
 
 The ledger knows a cohort before anybody is asked, and what was learned before anybody uses it. A round that dies
-in between is counted by the next coordinator as the worst that it can have been. There is no clock, no network and
-no storage here: the ledger and the aggregation are passed in.
+in between is counted by the next coordinator as the worst that it can have been. Messages of rounds that are over
+are still looked at: what the server could open since is added to the ledger. There is no clock, no network and no
+storage here: the ledger and the aggregation are passed in.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from coterie.coordinator.late import EndedRounds
-from coterie.errors import TooFewUsers, UsageError
+from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.ledger import Ledger, State
 from coterie.selection.selectors import Selector
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
 
+if TYPE_CHECKING:  # plain rounds run where the cryptography is not installed
+    from coterie.secagg.protocols.interface import Exposure, ServerRound
+    from coterie.secagg.wire.framing import Data
+
 RETIRE_AFTER = 10
 """Rounds in a row in which a batch may be lost before it is asked no more."""
+
+MOST_REMEMBERED = 16
+"""Rounds whose late messages are still told apart."""
 
 LIARS = "liars"
 """The metric of a committed round that counts the users who are proven to have broken the protocol."""
@@ -58,6 +66,55 @@ class RoundOutcome:
     def abandoned(cls, round_: int, cohort: Cohort, reason: str) -> "RoundOutcome":
         """Return the outcome of a round in which nothing was learned."""
         return cls(round_, State.ABANDONED, cohort, reason=reason)
+
+
+@dataclass
+class _PastRound:
+    server: "ServerRound"
+    number: Mapping[str, int]
+    exposure: "Exposure"
+
+
+class EndedRounds:
+    """The last rounds of a coordinator, whose exposure can still grow.
+
+    A server that has once sent its messages cannot help receiving the answers, however late; a sum that they
+    complete lies open to it, and counts from then on.
+    """
+
+    def __init__(self, ledger: Ledger, most: int = MOST_REMEMBERED) -> None:
+        self._ledger = ledger
+        self._rounds: deque[_PastRound] = deque(maxlen=most)
+
+    def add(self, server: "ServerRound", number: Mapping[str, int], exposure: "Exposure") -> None:
+        """Remember a round that is over, its users' numbers, and what the ledger was told of it."""
+        self._rounds.append(_PastRound(server, number, exposure))
+
+    def take(self, user: str, data: "Data") -> None:
+        """Offer a message that the present round refused to those before it, and record what it opens."""
+        for past in reversed(self._rounds):
+            if user not in past.number:
+                continue
+            try:
+                past.server.receive(user, data)
+            except PeerError:
+                exposure = past.server.exposure()
+                if exposure != past.exposure:
+                    self._record(past, exposure)
+                    return
+
+    def _record(self, past: _PastRound, exposure: "Exposure") -> None:
+        learned = [each for each in exposure.learned if each not in past.exposure.learned]
+        alone = [user for user in exposure.unknown if user not in past.exposure.unknown]
+        past.exposure = exposure
+        if learned or alone:
+            sets = [numbers_of(each, past.number) for each in learned]
+            self._ledger.expose(past.server.round, sets, numbers_of(alone, past.number))
+
+
+def numbers_of(users: tuple[str, ...] | list[str], number: Mapping[str, int]) -> IntArray:
+    """Return users, given by name, as sorted numbers."""
+    return np.array(sorted(number[user] for user in users), dtype=np.int64)
 
 
 class Aggregation(Protocol):

@@ -6,10 +6,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from coterie.coordinator.late import EndedRounds, numbers_of
-from coterie.coordinator.order import RoundOutcome
+from coterie.coordinator.order import EndedRounds, RoundOutcome, numbers_of
 from coterie.errors import PeerError, TooFewUsers, UsageError
-from coterie.ledger import Ledger, State
+from coterie.ledger import Ledger, Phase, State
 from coterie.secagg import (
     BatchFounder,
     BatchRules,
@@ -20,6 +19,7 @@ from coterie.secagg import (
     sealed_round,
     unsealed_round,
 )
+from coterie.secagg.protocols.interface import silence
 from coterie.secagg.wire.framing import Data
 from coterie.values import BatchPlan, BoolArray, Cohort
 
@@ -42,7 +42,7 @@ class Transport(Protocol):
         ...
 
 
-def found_batches(ledger: Ledger, transport: Transport, rules: BatchRules) -> dict[int, str]:
+def form_batches(ledger: Ledger, transport: Transport, rules: BatchRules) -> dict[int, str]:
     """Form the plan's batches that have no charter yet, all at once; return those that failed, and why.
 
     A batch that failed can be tried again at any time; until then its users are not asked. Its rounds begin with
@@ -55,7 +55,7 @@ def found_batches(ledger: Ledger, transport: Transport, rules: BatchRules) -> di
         if batch not in ledger.charters
     }
     founder_of = {user: founder for founder in founders.values() for user in founder.users}
-    outgoing: Outgoing = {}
+    outgoing: dict[str, bytes] = {}
     for founder in founders.values():
         outgoing |= founder.invitations()
     refused: dict[str, str] = {}
@@ -115,7 +115,7 @@ class SealedAggregation:
         return replace(
             outcome,
             lost={
-                batch: f"{len(missing.intersection(users))} of {len(users)} users did not answer"
+                batch: silence(missing.intersection(users))
                 for batch, users in members.items()
                 if not missing.isdisjoint(users)
             },
@@ -157,13 +157,15 @@ def drive(
     What is learned is what the server could open, as the round itself accounts for it (`exposure`), whether or not
     there is a result.
     """
-    number = {ledger.names[user]: user for user in cohort.users.tolist()}
+    names = ledger.names
+    number = {names[user]: user for user in cohort.users.tolist()}
     silent: list[frozenset[str]] = []
     refused: dict[str, str] = {}
     result, reason = None, ""
     outgoing = server.start()
     try:
         while outgoing:
+            ledger.announce(Phase(server.round, len(silent), len(outgoing)))
             for user, data in transport.exchange(outgoing, Moment(server.round, len(silent))):
                 try:
                     server.receive(user, data)
@@ -177,7 +179,8 @@ def drive(
         reason = str(error)
     exposure = server.exposure()
     ended.add(server, number, exposure)
-    included = [user for part in result.learned for user in part.users] if result is not None else []
+    learned, lost, liars = ((), {}, {}) if result is None else (result.learned, result.lost, result.liars)
+    included = [user for part in learned for user in part.users]
     return RoundOutcome(
         round=server.round,
         state=State.COMMITTED if included else State.ABANDONED,
@@ -186,12 +189,10 @@ def drive(
         alone=numbers_of(exposure.unknown, number),
         included=numbers_of(included, number),
         mean=result.sum.values / result.sum.weight if result is not None and included else None,
-        lost={}
-        if result is None
-        else {batch_of[name]: why for name, why in result.lost.items() if name in batch_of},
+        lost={batch_of[name]: why for name, why in lost.items() if name in batch_of},
         silent=tuple(silent),
         refused=refused,
-        liars={} if result is None else result.liars,
+        liars=liars,
         reason="" if included else reason or "nobody's update came through",
     )
 

@@ -6,28 +6,28 @@ from typing import NamedTuple, TypeAlias
 
 from coterie.coordinator.secure import Moment
 from coterie.errors import CoterieError, PeerError, UsageError
-from coterie.secagg.crypto.layout import Arrays
+from coterie.secagg.crypto.quantiser import Arrays
 from coterie.secagg.protocols.interface import Client, Outgoing, Task
 from coterie.secagg.wire.framing import Data
 
 
-class Fate(Enum):
+class Arrival(Enum):
     """What happens to a message."""
 
-    ARRIVES = "arrives"
+    IN_TIME = "in time"
     LATE = "late"
     """An answer that comes when the server is already in the next phase; a late message to a user is lost."""
     LOST = "lost"
 
 
-Fates: TypeAlias = Callable[[str, Moment, str], Fate]
-"""Decides a message's fate from its user, its moment, and "to" or "from" the user."""
+Network: TypeAlias = Callable[[str, Moment, str], Arrival]
+"""Decides how a message is delivered, from its user, its moment, and "to" or "from" the user."""
 
 
-def everything_arrives(user: str, moment: Moment, way: str) -> Fate:
+def perfect_network(user: str, moment: Moment, direction: str) -> Arrival:
     """Lose nothing."""
-    del user, moment, way
-    return Fate.ARRIVES
+    del user, moment, direction
+    return Arrival.IN_TIME
 
 
 class DeviceFailed(CoterieError):  # noqa: N818 - the disk's error: it names what happened to the round
@@ -55,9 +55,9 @@ class SimulatedUsers:
         self,
         clients: Mapping[str, Client],
         train: Train,
-        fates: Fates = everything_arrives,
+        network: Network = perfect_network,
     ) -> None:
-        self._clients, self._train, self._fates = clients, train, fates
+        self._clients, self._train, self._network = clients, train, network
         self._late: list[tuple[str, Data]] = []
         self.refusals: dict[str, str] = {}
         """Users whose device refused a message of the server, and why it did last."""
@@ -68,7 +68,7 @@ class SimulatedUsers:
         yield from late
         tasks: dict[str, Task] = {}
         for user, data in outgoing.items():
-            if self._fates(user, moment, "to") is not Fate.ARRIVES:
+            if self._network(user, moment, "to") is not Arrival.IN_TIME:
                 continue
             try:
                 answer = self._clients[user].receive(data)
@@ -80,7 +80,7 @@ class SimulatedUsers:
             if isinstance(answer, Task):
                 tasks[user] = answer
             elif answer is not None:
-                yield from self._sent(user, answer, moment)
+                yield from self._arrivals(user, answer, moment)
         contributions = self._train(tasks) if tasks else {}
         for user, task in tasks.items():
             update, weight = contributions[user]
@@ -88,11 +88,11 @@ class SimulatedUsers:
                 answer = self._clients[user].seal(task, update, weight=weight)
             except UsageError as error:
                 raise DeviceFailed(str(error)) from error
-            yield from self._sent(user, answer, moment)
+            yield from self._arrivals(user, answer, moment)
 
-    def _sent(self, user: str, answer: Data, moment: Moment) -> Iterator[tuple[str, Data]]:
-        fate = self._fates(user, moment, "from")
-        if fate is Fate.ARRIVES:
+    def _arrivals(self, user: str, answer: Data, moment: Moment) -> Iterator[tuple[str, Data]]:
+        arrival = self._network(user, moment, "from")
+        if arrival is Arrival.IN_TIME:
             yield user, answer
-        elif fate is Fate.LATE:
+        elif arrival is Arrival.LATE:
             self._late.append((user, answer))

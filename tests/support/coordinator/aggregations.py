@@ -7,7 +7,7 @@ import numpy as np
 
 from coterie.coordinator import RoundOutcome
 from coterie.ledger import Ledger, State
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 
 
 @dataclass

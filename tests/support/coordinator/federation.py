@@ -1,10 +1,11 @@
-"""A federation in this process: a ledger, users with devices in memory, and messages with any fate."""
+"""A federation in this process: a ledger, users with devices in memory, and a network that follows a script."""
 
+import msgspec
 import numpy as np
 
 from coterie.coordinator import Coordinator
-from coterie.coordinator.secure import SealedAggregation, found_batches
-from coterie.coordinator.simulated import Contribution, Fate, SimulatedUsers, everything_arrives
+from coterie.coordinator.secure import SealedAggregation, form_batches
+from coterie.coordinator.simulated import Arrival, Contribution, SimulatedUsers, perfect_network
 from coterie.secagg import (
     PROTOCOLS,
     BatchRules,
@@ -14,7 +15,9 @@ from coterie.secagg import (
     Terms,
     simulated_client,
 )
+from coterie.secagg.wire.framing import encode
 from coterie.selection import BatchSelector, consecutive
+from support.secagg.midway import from_client
 
 SCOPE = "keyboard"
 USERS, SIZE = 12, 2
@@ -33,7 +36,7 @@ def configuration(inner, **changes):
     return DeviceConfiguration(**{"scopes": {SCOPE}, "least_privacy": 2, "inner": {inner}, **changes})
 
 
-class Fates:
+class ScriptedNetwork:
     """Decides about messages by (user, round, phase, way); remembers the answers that will come late."""
 
     def __init__(self, script=None):
@@ -42,15 +45,15 @@ class Fates:
 
     def __call__(self, user, moment, way):
         self.latest = moment
-        fate = self.script.get((user, moment.round, moment.phase, way), Fate.ARRIVES)
-        if fate is Fate.LATE and way == "from":
+        arrival = self.script.get((user, moment.round, moment.phase, way), Arrival.IN_TIME)
+        if arrival is Arrival.LATE and way == "from":
             self.late.append((user, moment))
-        return fate
+        return arrival
 
     def spoils(self, user, round_, phases):
         """Whether a message to or from a user is lost or late in one of the first phases of a round."""
         keys = ((user, round_, phase, way) for phase in range(phases) for way in ("to", "from"))
-        return any(self.script.get(key, Fate.ARRIVES) is not Fate.ARRIVES for key in keys)
+        return any(self.script.get(key, Arrival.IN_TIME) is not Arrival.IN_TIME for key in keys)
 
     def heard(self):
         """Return the senders of the late answers that have come by now: with the next messages that went out."""
@@ -83,17 +86,17 @@ class Federation:
         """Let a device's process start again: what it had stored is all that it knows."""
         self.clients[name] = SealedClient(self.clients[name].membership)
 
-    def reach(self, fates=everything_arrives):
+    def reach(self, network=perfect_network):
         """A transport to all users."""
         return SimulatedUsers(
             self.clients,
             lambda tasks: {user: Contribution(self.updates[user], self.weights[user]) for user in tasks},
-            fates,
+            network,
         )
 
-    def found(self, transport):
+    def form_batches(self, transport):
         """Form the batches that have no charter."""
-        return found_batches(self.ledger, transport, self.rules())
+        return form_batches(self.ledger, transport, self.rules())
 
     def rules(self, **changes):
         """What all charters have in common."""
@@ -138,5 +141,22 @@ def in_six_batches(ledger, inner, *, found=True, **options):
     """A federation of twelve users in six batches, which are formed unless told otherwise."""
     federation = Federation(ledger, consecutive(USERS, SIZE), inner, **options)
     if found:
-        assert federation.found(federation.reach()) == {}
+        assert federation.form_batches(federation.reach()) == {}
     return federation
+
+
+class WrongShares:
+    """A transport under which one user changes the first of the shares that it gives in the last phase."""
+
+    def __init__(self, transport, liar, phase):
+        self._transport, self._liar, self._phase = transport, liar, phase
+
+    def exchange(self, outgoing, moment):
+        """Carry the messages, and change one answer."""
+        for user, data in self._transport.exchange(outgoing, moment):
+            answer = data
+            if user == self._liar and moment.round is not None and moment.phase == self._phase:
+                message = from_client(data)
+                wrong = bytes([message.shares[0] ^ 1]) + message.shares[1:]
+                answer = encode(msgspec.structs.replace(message, shares=wrong))
+            yield user, answer
