@@ -175,6 +175,9 @@ def test_when_nothing_meets_the_rule_the_nearest_is_offered():
     choice, met = recommend(list(options([1, 2, 3, 4], 12, population, population)), 120, 12)
     assert not met
     assert choice.privacy == 2
+    said = planning.plan(users=120, per_round=12, dropout=0.75, privacy=2).verdict
+    assert said.startswith("No plan to choose from has a T of 2 or more that needs at most 1.25 times the rounds")
+    assert said.endswith("Fewest rounds: T = 2, plan consecutive.")
 
 
 def test_nothing_that_runs_no_round_is_recommended():
@@ -226,6 +229,33 @@ def test_homogeneous_batches_are_warned_of_and_mixed_ones_are_not():
     assert "raise --mixing" in planning.homogeneity_warning(found["by-availability"], 0.1)
     assert planning.homogeneity_warning(found["consecutive"], 0.0) is None
     assert planning.homogeneity_warning(found["mixed"], 0.6) is None
+
+
+def test_dealing_separates_neighbours():
+    """Users in the order of their dropout: consecutive batches are homogeneous, dealt ones are not.
+
+    T stays, and where users are equal, so does everything else.
+    """
+    population = KnownDropout(np.repeat(PAPER, 24), 0)
+    (sorted_, *_), (dealt_, *_) = (
+        list(options([6], 12, population, population, deal=deal)) for deal in (False, True)
+    )
+    assert (sorted_.kind, dealt_.kind) == ("consecutive", "dealt")
+    assert dealt_.privacy == sorted_.privacy
+    assert dealt_.homogeneity < 0.2 < sorted_.homogeneity
+    equal = [planning.plan(users=120, per_round=12, dropout=0.3, deal=deal) for deal in (False, True)]
+    assert equal[0].columns["cardinality"].tolist() == equal[1].columns["cardinality"].tolist()
+    assert equal[1].plan.batch(0).tolist()[:2] == [0, len(equal[1].plan)]
+
+
+def test_who_asks_to_deal_gets_a_dealt_plan():
+    """Where users are away unequally often, plans by availability skip fewer rounds, and still are not taken."""
+    asked = {"users": 24, "per_round": 12, "dropout": [0.1, 0.2, 0.3], "privacy": 6}
+    assert planning.plan(**asked).recommended.kind == "by-availability"
+    trade_off = planning.plan(**asked, deal=True)
+    assert trade_off.recommended.kind == "dealt"
+    assert {option.kind for option in trade_off.options} == {"dealt", "by-availability"}
+    assert trade_off.plan.batch(0).tolist() == [0, 4, 8, 12, 16, 20]
 
 
 @given(users=st.integers(4, 60), dropout=st.floats(0.01, 0.9), data=st.data())

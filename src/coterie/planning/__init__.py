@@ -1,4 +1,8 @@
-"""Which privacy level a federation can afford: the trade-off over T for its users' availability."""
+"""Which privacy level a federation can afford: the trade-off over T for its users' availability.
+
+In: N, K, and how often or when users are away.
+Out: a `TradeOff`: for every T and kind of plan its C, F and skipped rounds, and one recommended plan.
+"""
 
 from coterie.planning.options import (
     MOST_SKIPPED,

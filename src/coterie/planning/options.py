@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.planning.population import Population, RecordedAvailability, Trade
-from coterie.selection import Family, by_availability, by_co_availability, consecutive, mix
+from coterie.selection import Family, by_availability, by_co_availability, consecutive, dealt, mix
 from coterie.values import BatchPlan
 from coterie.values.checks import check_parameters, check_probability
 
@@ -15,10 +15,11 @@ MOST_LEVELS = 30
 ROUNDS_LIMIT = 1.25
 MOST_SKIPPED = 0.999
 """A plan that skips a larger share of rounds runs none, for people who wait for it."""
-RULE = (
-    f"the largest T that needs at most {ROUNDS_LIMIT} times the rounds of random selection and whose fairness "
-    "gap is at most K/N, the average user's share of rounds; of two such plans the fairer one"
+CONDITION = (
+    f"needs at most {ROUNDS_LIMIT} times the rounds of random selection and whose fairness gap is at most K/N, "
+    "the average user's share of rounds"
 )
+RULE = f"the largest T that {CONDITION}; of two such plans the fairer one"
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,11 @@ PlanMaker = Callable[[int], BatchPlan]
 """Makes the plan of one kind for a privacy level."""
 
 
-def plan_makers(population: Population, mixing: float, seed: int) -> dict[str, PlanMaker]:
-    """Return the kinds of plan that can be made for a population, by name."""
+def plan_makers(population: Population, mixing: float, seed: int, *, deal: bool = False) -> dict[str, PlanMaker]:
+    """Return the kinds of plan that can be made for a population, by name; `deal`: not of consecutive users."""
+    by_number = dealt if deal else consecutive
     makers: dict[str, PlanMaker] = {
-        "consecutive": lambda privacy: consecutive(population.users, privacy, population.names),
+        by_number.__name__: lambda privacy: by_number(population.users, privacy, population.names),
         "by-availability": lambda privacy: by_availability(population.dropout, privacy, population.names),
     }
     if isinstance(population, RecordedAvailability):
@@ -106,6 +108,7 @@ def options(
     judged_on: Population,
     *,
     mixing: float = 0.0,
+    deal: bool = False,
     churn: float | None = None,
     seed: int = 0,
 ) -> Iterator[Option]:
@@ -116,7 +119,7 @@ def options(
     """
     reference = judged_on.random_cardinality(per_round)
     for privacy in levels:
-        for kind, make in plan_makers(made_from, mixing, seed).items():
+        for kind, make in plan_makers(made_from, mixing, seed, deal=deal).items():
             plan = make(privacy)
             family = Family(plan, per_round)
             trade = judged_on.trade(plan, per_round)

@@ -101,7 +101,7 @@ class KnownDropout:
 
             C = s (k P(W ≥ k) + Σ_{m<k} m P(m batches are left, and whole)),   W ~ Σ Bern(σ_b a_b).
         """
-        left, whole = _left(plan, leaving), self._whole(plan)
+        left, whole = _survival(plan, leaving), self._whole(plan)
         if np.ptp(plan.sizes) > 0:
             return _mean_over_years(self, plan, per_round, left, np.random.default_rng(self.seed))
         size = int(plan.sizes[0])
@@ -145,7 +145,7 @@ class RecordedAvailability:
 
     def cardinality_after(self, plan: BatchPlan, per_round: int, leaving: float) -> float:
         """Return C once each user has left for good with probability `leaving`, its batch with it."""
-        left = _left(plan, leaving)
+        left = _survival(plan, leaving)
         return _mean_over_years(self, plan, per_round, left, np.random.default_rng(self.seed))
 
     def homogeneity(self, plan: BatchPlan) -> float:
@@ -181,7 +181,7 @@ def _simulate(plan: BatchPlan, per_round: int, rounds: Iterable[IntArray], rng: 
     return Trade(float(served @ plan.sizes) / count, skipped / count, gap, rounds=count)
 
 
-def _left(plan: BatchPlan, leaving: float) -> FloatArray:
+def _survival(plan: BatchPlan, leaving: float) -> FloatArray:
     """Return each batch's probability to be left when every user leaves with this one."""
     return np.asarray((1.0 - leaving) ** plan.sizes, dtype=np.float64)
 

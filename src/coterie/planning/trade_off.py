@@ -3,7 +3,8 @@
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.planning.options import (
+    CONDITION,
     RULE,
     Option,
     PlanMaker,
@@ -38,7 +40,7 @@ class TradeOff:
     """Every option that a federation has, and the recommended one; in a notebook it shows itself as a table.
 
     `recommended` is None where no plan with T of 2 or more completes a round. `rule_met` says whether it keeps
-    `RULE`, or is only the nearest to it.
+    `RULE`, or only needs the fewest rounds.
     """
 
     users: int
@@ -55,7 +57,7 @@ class TradeOff:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of plan that were tried."""
+        """The kinds of plan among the options."""
         return tuple(self.makers)
 
     @property
@@ -70,15 +72,17 @@ class TradeOff:
         """What is recommended, in a sentence."""
         if self.recommended is None:
             return (
-                "No plan with T of 2 or more completes a round: raise the users per round, or find users who "
-                "are there "
-                "more often."
+                "No plan with T of 2 or more completes a round: raise the users per round, or find users who are "
+                "there more often."
             )
-        start = "Recommended" if self.rule_met else "No T meets the rule; nearest"
-        return f"{start}: T = {self.recommended.privacy}, plan {self.recommended.kind}."
+        chosen = f"T = {self.recommended.privacy}, plan {self.recommended.kind}"
+        if self.rule_met:
+            return f"Recommended: {chosen}."
+        return f"No plan to choose from has a T of 2 or more that {CONDITION}. Fewest rounds: {chosen}."
 
+    @cached_property
     def columns(self) -> dict[str, Any]:
-        """Return the options as columns: an array for each measure, ready for a data frame."""
+        """The options as columns: an array for each measure, ready for a data frame."""
         columns: dict[str, Any] = {
             "privacy": np.array([option.privacy for option in self.options]),
             "plan": np.array([option.kind for option in self.options]),
@@ -105,8 +109,8 @@ class TradeOff:
         }
 
     def __repr__(self) -> str:
-        tried = counted(len(self.options), "option")
-        return f"TradeOff({counted(self.users, 'user')}, {tried}; {self.verdict})"
+        options = counted(len(self.options), "option")
+        return f"TradeOff({counted(self.users, 'user')}, {options}; {self.verdict})"
 
     def _repr_html_(self) -> str:
         bold = ' style="font-weight:bold"'
@@ -130,6 +134,7 @@ def plan(
     privacy: int | None = None,
     churn: float | None = None,
     mixing: float = 0.0,
+    deal: bool = False,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> TradeOff:
@@ -138,36 +143,42 @@ def plan(
     Users are away with the probability `dropout` (one for all, or several from which each user's is drawn with
     `seed`), or as a record of `availability` says (a log, or its file). `privacy` looks at one T only. `churn` is
     the share of users who leave for good within a year. `mixing` adds plans by availability with that share of
-    users placed at random. `progress` is told how many of how many options are done.
+    users placed at random. `deal` deals users out to batches like cards, in place of consecutive ones, and
+    recommends such a plan only: for users whose numbering goes with their data. `progress` is told how many of how
+    many options are done.
 
     >>> trade_off = plan(users=120, per_round=12, dropout=0.1)
     >>> trade_off.verdict
     'Recommended: T = 12, plan consecutive.'
     >>> trade_off.plan
     BatchPlan(120 users, 10 batches of 12, privacy 12)
-    >>> trade_off.columns()["cardinality"][:3].round(2).tolist()
+    >>> trade_off.columns["cardinality"][:3].round(2).tolist()
     [12.0, 12.0, 12.0]
     """
-    population, described = _population(users, dropout, availability, seed)
+    population, description = _population(users, dropout, availability, seed)
     if mixing and np.ptp(population.dropout) == 0 and isinstance(population, KnownDropout):
         raise UsageError(
             f"mixing is {mixing}, but all users are away equally often, so it changes nothing; leave it out"
         )
     made_from, judged_on = halves(population)
     levels = feasible_levels(population.users, per_round, privacy)
-    makers = plan_makers(population, mixing, seed)
-    tried: list[Option] = []
-    for option in options(levels, per_round, made_from, judged_on, mixing=mixing, churn=churn, seed=seed):
-        tried.append(option)
-        progress(len(tried), len(levels) * len(makers))
-    choice, rule_met = recommend(tried, population.users, per_round)
+    makers = plan_makers(population, mixing, seed, deal=deal)
+    candidates: list[Option] = []
+    for option in options(
+        levels, per_round, made_from, judged_on, mixing=mixing, deal=deal, churn=churn, seed=seed
+    ):
+        candidates.append(option)
+        progress(len(candidates), len(levels) * len(makers))
+    # Whoever asks to deal has a reason in the data against batches of like users; the others are for comparison.
+    wanted = [option for option in candidates if not deal or option.kind == "dealt"]
+    choice, rule_met = recommend(wanted, population.users, per_round)
     warning = None if choice is None else homogeneity_warning(choice, mixing)
     return TradeOff(
         users=population.users,
         per_round=per_round,
-        availability=described,
+        availability=description,
         random_cardinality=judged_on.random_cardinality(per_round),
-        options=tuple(tried),
+        options=tuple(candidates),
         recommended=choice,
         rule_met=rule_met,
         warnings=() if warning is None else (warning,),
@@ -186,10 +197,12 @@ def _population(
     if (dropout is None) == (availability is None):
         raise UsageError("say how often users are away, in one way: by dropout, or by a record of availability")
     if availability is not None:
-        log = availability if isinstance(availability, AvailabilityLog) else _read(availability, users)
+        from coterie.logs import read_availability
+
+        log = availability if isinstance(availability, AvailabilityLog) else read_availability(availability, users)
         _check_users(log.users)
-        described = "a record" if isinstance(availability, AvailabilityLog) else str(Path(availability))
-        return RecordedAvailability(log, seed), f"availability as in {described}"
+        description = "a record" if isinstance(availability, AvailabilityLog) else str(Path(availability))
+        return RecordedAvailability(log, seed), f"availability as in {description}"
     if users is None:
         raise UsageError("say how many users there are")
     check_parameters(users, 1)
@@ -204,16 +217,9 @@ def _population(
 def _check_users(users: int) -> None:
     if users > MOST_USERS:
         raise UsageError(
-            f"{users} users are more than the {MOST_USERS} that are planned for at once; plan for a part of "
-            "them: with "
-            f"more users fewer rounds are skipped, and T, K and the kind of plan stay what they are"
+            f"{users} users are more than the {MOST_USERS} that are planned for at once; plan for a part of them: "
+            "with more users fewer rounds are skipped, and T, K and the kind of plan stay what they are"
         )
-
-
-def _read(path: str | os.PathLike[str], users: int | None) -> AvailabilityLog:
-    from coterie.logs import read_availability
-
-    return read_availability(path, users)
 
 
 def _option_record(option: Option) -> dict[str, Any]:
@@ -234,9 +240,5 @@ def _option_record(option: Option) -> dict[str, Any]:
         "exact": trade.exact,
     }
     if option.churn is not None:
-        record["churn"] = {
-            "retired_batches": option.churn.retired_batches,
-            "stranded_users": option.churn.stranded_users,
-            "cardinality": option.churn.cardinality,
-        }
+        record["churn"] = asdict(option.churn)
     return record
