@@ -18,6 +18,8 @@ from coterie.selection import (
     user_partition,
 )
 from coterie.simulation import MEASURES, Scheme, Simulation, Summary, run_trial, run_trials, trial_log
+from coterie.simulation.setting import with_unsealed
+from support.selectors import OwnSelector
 
 PAPER = (0.1, 0.2, 0.3, 0.4, 0.5)
 
@@ -143,6 +145,22 @@ def test_comings_and_goings_keep_the_level():
     assert emptied["T4"].mean("skipped")[-1] > 0.3
 
 
+def test_a_selector_of_batches_need_not_be_ours():
+    """One that only has a plan meets losses, comings and goings as ours does: equal logs, sealed or not."""
+    availability = IndependentDropout(np.full(60, 0.1))
+    own, ours = (
+        Simulation(
+            30, 6, 60, with_unsealed({"T3": selector}, 0.05), availability, lost=0.05, leaving=0.005, joining=0.3
+        )
+        for selector in (OwnSelector(batches(3, 30, 6)), batches(3, 30, 6))
+    )
+    assert [scheme.sealed for scheme in own.schemes] == [True, False]
+    for scheme in range(2):
+        logs = [trial_log(each, scheme, 0) for each in (own, ours)]
+        assert logs[0] == logs[1]
+        assert sum(1 for _ in logs[0].sets()) > 20
+
+
 def test_the_interval_covers_the_truth_as_often_as_it_says():
     """The 95 % interval of a mean covers the true mean in about 95 of 100 repetitions."""
     rng = np.random.default_rng(0)
@@ -162,10 +180,9 @@ def test_large_populations_say_that_isolation_was_not_measured():
     found = summaries(Simulation(600, 60, 8, schemes, IndependentDropout(np.full(600, 0.1))), trials=1)
     assert np.isnan(found["random"].mean("isolated_share")[-1])
     assert found["T6"].mean("isolated_share")[-1] == 0
-    record = simulation.record(
-        Simulation(600, 60, 8, schemes, IndependentDropout(np.full(600, 0.1))), list(found.values())
-    )
-    assert record["schemes"][0]["isolated_share"] is None
+    world = Simulation(600, 60, 8, schemes, IndependentDropout(np.full(600, 0.1)))
+    result = simulation.SimulationResult(world, "dropout 0.1", 1, tuple(found.values()))
+    assert result.record()["schemes"][0]["isolated_share"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""Schemes × trials × rounds: the three measures of selection schemes under any availability."""
+"""Schemes × trials × rounds: the three measures of selection schemes under any availability.
 
-from coterie.simulation.processes import run_trials
-from coterie.simulation.result import SimulationResult, check_size, simulate
+In: schemes, a model of availability, the number of rounds and trials.
+Out: T, F, C, isolated users and skipped rounds of each scheme, with their spread.
+"""
+
+from coterie.simulation.result import SimulationResult, Summary, check_size, simulate
 from coterie.simulation.setting import Scheme, Simulation, room_for_newcomers
-from coterie.simulation.summary import Summary, record
-from coterie.simulation.trial import MEASURES, MOST_USERS_FOR_ISOLATION, Trial, run_trial, trial_log
+from coterie.simulation.trial import MEASURES, MOST_USERS_FOR_ISOLATION, Trial, run_trial, run_trials, trial_log
 
 __all__ = [
     "MEASURES",
@@ -15,7 +17,6 @@ __all__ = [
     "Summary",
     "Trial",
     "check_size",
-    "record",
     "room_for_newcomers",
     "run_trial",
     "run_trials",

@@ -1,5 +1,6 @@
-"""`simulate`: what selection schemes give away and what they cost, over rounds and trials."""
+"""The measures of schemes over trials: their means, and the call that simulates."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +13,85 @@ import numpy as np
 from coterie.audit import Audit
 from coterie.errors import UsageError
 from coterie.selection import AvailabilityModel, IndependentDropout, Replay, draw_dropout
-from coterie.simulation.processes import run_trials
-from coterie.simulation.schemes import default_names, plan_selector, schemes_named, with_unsealed
-from coterie.simulation.setting import Simulation, room_for_newcomers
-from coterie.simulation.summary import Summary, record
-from coterie.simulation.trial import MEASURES, MOST_USERS_FOR_ISOLATION, trial_log
+from coterie.simulation.setting import (
+    Scheme,
+    Simulation,
+    default_names,
+    plan_selector,
+    room_for_newcomers,
+    schemes_named,
+    with_unsealed,
+)
+from coterie.simulation.trial import MEASURES, MOST_USERS_FOR_ISOLATION, Trial, run_trials, trial_log
 from coterie.values import AvailabilityLog, BatchPlan, FloatArray
 from coterie.values.checks import check_count
 from coterie.values.words import counted
+
+
+class Summary:
+    """Means over trials, round by round, as the trials come in.
+
+    Trials are added in order, so sums round the same way whatever computed them.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self.trials = 0
+        self._sums = np.zeros((len(MEASURES), rounds))
+        self._squares = np.zeros((len(MEASURES), rounds))
+        self._lowest_strong = np.full(rounds, np.inf)
+
+    def add(self, trial: Trial) -> None:
+        """Take in one more trial."""
+        table = np.array([getattr(trial, name) for name in MEASURES])
+        self.trials += 1
+        self._sums += table
+        self._squares += table**2
+        self._lowest_strong = np.minimum(self._lowest_strong, trial.strong)
+
+    def mean(self, measure: str) -> FloatArray:
+        """Return a measure's mean over trials, after every round."""
+        return np.asarray(self._sums[MEASURES.index(measure)] / self.trials)
+
+    @property
+    def lowest_strong(self) -> FloatArray:
+        """The strong level of the worst trial, after every round."""
+        return self._lowest_strong
+
+    def interval(self, measure: str) -> tuple[FloatArray, FloatArray]:
+        """Return the 95 % confidence interval of a measure's mean (Student's t), after every round."""
+        from scipy.special import stdtrit
+
+        mean = self.mean(measure)
+        if self.trials == 1:
+            return mean, mean
+        index = MEASURES.index(measure)
+        spread = np.maximum(self._squares[index] / self.trials - mean**2, 0.0) / (self.trials - 1)
+        margin = float(stdtrit(self.trials - 1, 0.975)) * np.sqrt(spread)
+        return mean - margin, mean + margin
+
+
+def _final(summary: Summary) -> dict[str, Any]:
+    means = {name: _number(summary.mean(name)[-1]) for name in MEASURES if name != "strong"}
+    intervals = {f"{name}_interval": _ends(summary, name) for name in ("fairness_gap", "cardinality")}
+    strong = {"low": int(summary.lowest_strong[-1]), "mean": float(summary.mean("strong")[-1])}
+    return {"strong": {**strong, "interval": _ends(summary, "strong")}, **means, **intervals}
+
+
+def _ends(summary: Summary, measure: str) -> list[float]:
+    """Return the 95 % interval of a measure after the last round."""
+    return [float(bound[-1]) for bound in summary.interval(measure)]
+
+
+def _curves(summary: Summary) -> dict[str, list[float | None]]:
+    low, high = summary.interval("cardinality")
+    curves = {name: summary.mean(name) for name in MEASURES}
+    curves |= {"strong_low": summary.lowest_strong, "cardinality_low": low, "cardinality_high": high}
+    return {name: [_number(value) for value in curve] for name, curve in curves.items()}
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN: what was not measured is null."""
+    return None if math.isnan(value) else round(float(value), 9)
 
 
 @dataclass(eq=False)
@@ -53,8 +125,9 @@ class SimulationResult:
                 raise UsageError(f"there is no {what} {name!r}; known are {', '.join(known)}")
         return self.summaries[self.schemes.index(scheme)].mean(measure)
 
+    @property
     def columns(self) -> dict[str, Any]:
-        """Return the values after the last round as columns: an array for each measure, a row for each scheme."""
+        """The values after the last round as columns: an array for each measure, a row for each scheme."""
         columns: dict[str, Any] = {"scheme": np.array(self.schemes)}
         columns["strong_low"] = np.array([int(each.lowest_strong[-1]) for each in self.summaries])
         for name in MEASURES:
@@ -63,17 +136,33 @@ class SimulationResult:
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data, as it stands in record.json."""
-        plain = record(self.simulation, list(self.summaries))
-        for scheme, weak in zip(plain["schemes"], self.weak, strict=False):
-            scheme["weak"] = weak
-        return {**plain, "availability": self.availability, "trials_wanted": self.trials_wanted}
+        simulation = self.simulation
+        schemes = [
+            {"scheme": scheme, **_final(summary), "curves": _curves(summary)}
+            for scheme, summary in zip(self.schemes, self.summaries, strict=True)
+        ]
+        for each, weak in zip(schemes, self.weak, strict=False):
+            each["weak"] = weak
+        return {
+            "users": simulation.users,
+            "per_round": simulation.per_round,
+            "rounds": simulation.rounds,
+            "trials": self.trials,
+            "seed": simulation.seed,
+            "lost": simulation.lost,
+            "leaving": simulation.leaving,
+            "joining": simulation.joining,
+            "schemes": schemes,
+            "availability": self.availability,
+            "trials_wanted": self.trials_wanted,
+        }
 
     def __repr__(self) -> str:
         rounds, trials = counted(self.simulation.rounds, "round"), counted(self.trials, "trial")
         return f"SimulationResult({', '.join(self.schemes)}: {rounds}, {trials})"
 
     def _repr_html_(self) -> str:
-        columns = self.columns()
+        columns = self.columns
         measures = ("strong_low", "isolated_share", "fairness_gap", "cardinality", "skipped")
         head = "".join(f"<th>{name}" for name in ("scheme", "T (worst trial)", "isolated", "F", "C", "skipped"))
         rows = "".join(
@@ -100,7 +189,7 @@ def simulate(
     *,
     per_round: int,
     users: int | None = None,
-    schemes: Sequence[str] | None = None,
+    schemes: Sequence[str | Scheme] | None = None,
     plan: BatchPlan | str | os.PathLike[str] | None = None,
     rounds: int = 200,
     trials: int = 100,
@@ -115,7 +204,8 @@ def simulate(
 ) -> SimulationResult:
     """Simulate selection schemes, and measure what they give away and what they cost.
 
-    Schemes are named as `coterie simulate --help` lists them; a `plan` (or its file) is one more. Users are away
+    Schemes are named as `coterie simulate --help` lists them, or are a selector of your own as `Scheme(name,
+    selector)`; a `plan` (or its file) is one more. Users are away
     with the probability `dropout` (one for all, or several from which each user's is drawn with `seed`), as a
     record of `availability` says (a log, or its file), or as a model of `coterie.selection` does. A chosen user is
     `lost` mid-round with that probability; users leave for good and join at a rate per round. `progress` is given
@@ -124,7 +214,7 @@ def simulate(
     >>> result = simulate(users=12, per_round=6, schemes=["random", "T3"], dropout=0.1, rounds=30, trials=2)
     >>> result
     SimulationResult(random, T3: 30 rounds, 2 trials)
-    >>> result.columns()["strong_low"].tolist()
+    >>> result.columns["strong_low"].tolist()
     [1, 3]
     >>> result.curve("T3", "cardinality").shape
     (30,)
@@ -132,21 +222,25 @@ def simulate(
     check_count(rounds, "the number of rounds")
     check_size(users)
     room = room_for_newcomers(joining, rounds)
-    model, present, shares, described = _availability(users, dropout, availability, room, seed)
-    names = default_names(present, per_round) if schemes is None else list(schemes)
-    selectors = schemes_named(names, present, per_round, shares)
+    model, present, shares, description = _availability(users, dropout, availability, room, seed)
+    wanted = default_names(present, per_round) if schemes is None else list(schemes)
+    record = model.log if isinstance(model, Replay) else None
+    names = [each for each in wanted if isinstance(each, str)]
+    selectors = schemes_named(names, present, per_round, shares, record=record, seed=seed)
     if plan is not None:
-        agreed = plan if isinstance(plan, BatchPlan) else _read_plan(plan)
+        from coterie.storage.plans import read_plan
+
+        agreed = plan if isinstance(plan, BatchPlan) else read_plan(plan)
         selectors["plan"] = plan_selector(agreed, present, per_round)
-    compared = with_unsealed(selectors, lost)
-    simulation = Simulation(present, per_round, rounds, compared, model, seed, lost, leaving, joining)
-    result = SimulationResult(simulation, described, trials, tuple(Summary(rounds) for _ in compared))
+    all_schemes = (*with_unsealed(selectors, lost), *(each for each in wanted if isinstance(each, Scheme)))
+    simulation = Simulation(present, per_round, rounds, all_schemes, model, seed, lost, leaving, joining)
+    result = SimulationResult(simulation, description, trials, tuple(Summary(rounds) for _ in all_schemes))
     for finished in run_trials(simulation, trials, processes):
         for summary, trial in zip(result.summaries, finished, strict=True):
             summary.add(trial)
         progress(result)
     if model.users <= MOST_USERS_FOR_ISOLATION:
-        result.weak = [_weak_level(simulation, index) for index in range(len(compared))]
+        result.weak = [_weak_level(simulation, index) for index in range(len(all_schemes))]
     return result
 
 
@@ -165,12 +259,14 @@ def _availability(
             raise UsageError("say how many users there are")
         choices = [float(dropout)] if isinstance(dropout, int | float) else list(dropout)
         probabilities = draw_dropout(choices, users + newcomers, np.random.default_rng(seed))
-        described = f"dropout {','.join(f'{choice:g}' for choice in choices)}, independent"
-        return IndependentDropout(probabilities), users, probabilities[:users], described
+        description = f"dropout {','.join(f'{choice:g}' for choice in choices)}, independent"
+        return IndependentDropout(probabilities), users, probabilities[:users], description
     if isinstance(availability, str | os.PathLike):
-        described = f"availability as in {Path(availability)}"
-        log = _read_availability(availability, users)
-        return Replay(log), log.users, log.dropout, described
+        from coterie.logs import read_availability
+
+        description = f"availability as in {Path(availability)}"
+        log = read_availability(availability, users)
+        return Replay(log), log.users, log.dropout, description
     if isinstance(availability, AvailabilityLog):
         return Replay(availability), availability.users, availability.dropout, "availability as in a record"
     assert availability is not None  # noqa: S101 - one of the two is given
@@ -183,15 +279,3 @@ def _weak_level(simulation: Simulation, scheme: int) -> dict[str, Any]:
     """Return a bracket of the weak level of the first trial; an audit narrows it further."""
     weak = Audit.of(trial_log(simulation, scheme), np.random.default_rng(0)).sketch()
     return {"low": weak.low, "high": weak.high, "exact": weak.exact}
-
-
-def _read_availability(path: str | os.PathLike[str], users: int | None) -> AvailabilityLog:
-    from coterie.logs import read_availability
-
-    return read_availability(path, users)
-
-
-def _read_plan(path: str | os.PathLike[str]) -> BatchPlan:
-    from coterie.storage.plans import read_plan
-
-    return read_plan(path)

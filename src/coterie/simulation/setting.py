@@ -1,10 +1,14 @@
-"""What to simulate: schemes, users, rounds, and who is lost, leaves and joins."""
+"""What to simulate: schemes, also by their names, users, rounds, and who is lost, leaves and joins."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from coterie.errors import UsageError
-from coterie.selection import AvailabilityModel, Selector
+from coterie.selection import AvailabilityModel, BatchSelector, PlanSelector, Selector, selector_named
+from coterie.values import AvailabilityLog, BatchPlan, FloatArray
 from coterie.values.checks import check_count, check_parameters, check_probability
 
 
@@ -60,3 +64,63 @@ def room_for_newcomers(joining: float, rounds: int) -> int:
     if not (joining >= 0 and math.isfinite(joining)):
         raise UsageError(f"newcomers per round are {joining}; give a number from 0 up")
     return round(2 * joining * rounds)
+
+
+MOST_LEVELS = 3
+
+
+def default_names(users: int, per_round: int) -> list[str]:
+    """Return the schemes to compare unless others are named: three without batches, and the largest three T.
+
+    T divides N and K where such a T exists (T = K is what `partition` does already); else K/2, K/3 and K/4,
+    or K itself.
+
+    >>> default_names(120, 12), default_names(100, 15), default_names(101, 10)
+    (['random', 'weighted', 'partition', 'T6', 'T4', 'T3'], ['random', 'weighted', 'partition', 'T5'], \
+['random', 'weighted', 'partition', 'T5', 'T3', 'T2'])
+    """
+    check_parameters(users, per_round)
+    common = math.gcd(users, per_round)
+    levels = [level for level in range(min(common, per_round - 1), 1, -1) if common % level == 0]
+    levels = levels or sorted({per_round // parts for parts in (2, 3, 4)} - {0, 1}, reverse=True)
+    levels = levels or [level for level in (per_round,) if level > 1]
+    return ["random", "weighted", "partition", *(f"T{level}" for level in levels[:MOST_LEVELS])]
+
+
+def schemes_named(
+    names: Sequence[str],
+    users: int,
+    per_round: int,
+    dropout: FloatArray | None,
+    *,
+    record: AvailabilityLog | None = None,
+    seed: int = 0,
+) -> dict[str, Selector]:
+    """Return the selectors of some schemes; `dropout` is each user's, or None if nobody knows it.
+
+    `record` says who was online when, where that is known; `seed` decides what plans do at random.
+    """
+    selectors = {
+        name: selector_named(name, users, per_round, dropout, rng=np.random.default_rng(seed), record=record)
+        for name in names
+    }
+    if len(selectors) < len(names):
+        raise UsageError(f"a scheme is given twice: {', '.join(names)}")
+    return selectors
+
+
+def plan_selector(plan: BatchPlan, users: int, per_round: int) -> Selector:
+    """Return the selector of a plan, which must be one of these users."""
+    if plan.users != users:
+        raise UsageError(f"the plan is one of {plan.users} users, not of {users}; give its number of users")
+    return BatchSelector(plan, per_round)
+
+
+def with_unsealed(selectors: dict[str, Selector], lost: float) -> tuple[Scheme, ...]:
+    """Return the schemes; where users can be lost, those with batches come sealed and unsealed."""
+    schemes = []
+    for name, selector in selectors.items():
+        schemes.append(Scheme(name, selector))
+        if lost > 0 and isinstance(selector, PlanSelector):
+            schemes.append(Scheme(f"{name} unsealed", selector, sealed=False))
+    return tuple(schemes)

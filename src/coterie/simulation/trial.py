@@ -1,15 +1,24 @@
-"""One trial of one scheme: round after round, and the three measures after each."""
+"""One trial of one scheme, round after round, and many of them, in one process or in several."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, fields
+from itertools import islice
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 
 import numpy as np
 
 from coterie.audit import IsolatedUsers, RunningMeasures
-from coterie.selection import BatchSelector, Selector, join, leave
+from coterie.errors import CoterieError
+from coterie.selection import PlanSelector, Selector, join, leave
 from coterie.simulation.setting import Scheme, Simulation
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray, LogBuilder, ParticipationLog
+from coterie.values.checks import check_count
 
 MOST_USERS_FOR_ISOLATION = 500
 """Beyond this many users the isolated share is not measured: elimination costs N² for every round."""
@@ -90,10 +99,10 @@ class _Population:
         self._simulation = simulation
         self._scheme = scheme
         self._selector: Selector | None = scheme.selector
-        self._plan: BatchPlan | None = None
+        self._plan: BatchPlan | None = scheme.selector.plan if isinstance(scheme.selector, PlanSelector) else None
         self._present = np.arange(simulation.availability.users) < simulation.users
-        self._stayed = self._present.copy()
-        self._arrived = simulation.users
+        self._from_start = self._present.copy()
+        self._arrivals = simulation.users
         self.changes = bool(simulation.leaving or simulation.joining)
 
     def turn_over(self, world: np.random.Generator) -> None:
@@ -101,32 +110,32 @@ class _Population:
         if not self.changes:
             return
         capacity = len(self._present)
-        newcomers = min(int(world.poisson(self._simulation.joining)), capacity - self._arrived)
-        self._present[self._arrived : self._arrived + newcomers] = True
-        self._arrived += newcomers
+        newcomers = min(int(world.poisson(self._simulation.joining)), capacity - self._arrivals)
+        self._present[self._arrivals : self._arrivals + newcomers] = True
+        self._arrivals += newcomers
         leaving = np.flatnonzero(self._present & (world.random(capacity) < self._simulation.leaving))
         self._present[leaving] = False
-        self._stayed[leaving] = False
-        if isinstance(self._scheme.selector, BatchSelector) and (newcomers or len(leaving)):
+        self._from_start[leaving] = False
+        if isinstance(self._scheme.selector, PlanSelector) and (newcomers or len(leaving)):
             self._regroup(self._scheme.selector)
 
-    def _regroup(self, first: BatchSelector) -> None:
+    def _regroup(self, first: PlanSelector) -> None:
         plan = first.plan if self._plan is None else self._plan
-        ready = (self._arrived - plan.users) // plan.privacy * plan.privacy
+        ready = (self._arrivals - plan.users) // plan.privacy * plan.privacy
         if ready:
             plan = join(plan, ready)
         plan = leave(plan, np.flatnonzero(~self._present[: plan.users]))
         self._plan = plan
         # A plan whose batches have all retired can choose nobody until newcomers form new ones.
-        self._selector = replace(first, plan=plan) if len(plan) else None
+        self._selector = first.over(plan) if len(plan) else None
 
     def choose(self, online: BoolArray, counts: IntArray, rng: np.random.Generator) -> Cohort | None:
         """Return the cohort of a round."""
         available = online & self._present if self.changes else online
-        if isinstance(self._selector, BatchSelector):
-            users = self._selector.plan.users
-            return self._selector.choose(available[:users], counts[:users], rng)
-        return None if self._selector is None else self._selector.choose(available, counts, rng)
+        if self._selector is None:
+            return None
+        users = len(available) if self._plan is None else self._plan.users
+        return self._selector.choose(available[:users], counts[:users], rng)
 
     def learned(self, cohort: Cohort | None, survives: BoolArray | None) -> list[IntArray]:
         """Return the sets that the server learns: one, or none."""
@@ -134,18 +143,13 @@ class _Population:
             return []
         if survives is None:
             return [cohort.users]
-        if self._scheme.sealed and isinstance(self._selector, BatchSelector):
-            plan = self._selector.plan
-            complete = np.intersect1d(cohort.batches, plan.whole(survives[: plan.users]))
-            users = plan.users_of(complete)
-        else:
-            users = cohort.users[survives[cohort.users]]
+        users = cohort.survivors(survives, self._plan if self._scheme.sealed else None)
         return [users] if len(users) else []
 
     def gap(self, counts: IntArray) -> int:
         """Return the gap in rounds between two users who were there from the first round on."""
-        stayed = counts[self._stayed]
-        return int(np.ptp(stayed)) if len(stayed) else 0
+        rounds = counts[self._from_start]
+        return int(np.ptp(rounds)) if len(rounds) else 0
 
 
 class _Isolation:
@@ -168,3 +172,55 @@ class _Isolation:
                 self._isolated.add(members)
         self.pending.clear()
         return len(self._isolated.users) / self._users
+
+
+def run_trials(simulation: Simulation, trials: int, processes: int) -> Iterator[list[Trial]]:
+    """Yield trial after trial, each with the result of every scheme; the same whatever the number of processes."""
+    check_count(trials, "the number of trials")
+    check_count(processes, "the number of processes")
+    tasks = ((scheme, trial) for trial in range(trials) for scheme in range(len(simulation.schemes)))
+    if processes == 1:
+        yield from _by_trial((run_trial(simulation, *task) for task in tasks), len(simulation.schemes))
+    else:
+        yield from _by_trial(_in_processes(simulation, tasks, processes), len(simulation.schemes))
+
+
+def _in_processes(simulation: Simulation, tasks: Iterator[tuple[int, int]], processes: int) -> Iterator[Trial]:
+    """Yield the tasks' trials in order; a few are under way ahead of the one that is waited for."""
+    context = get_context("forkserver")
+    stop = context.Event()
+    pool = ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_start_worker, initargs=(simulation, stop)
+    )
+    try:
+        under_way = deque(pool.submit(_work, *task) for task in islice(tasks, 4 * processes))
+        while under_way:
+            yield under_way.popleft().result()
+            under_way.extend(pool.submit(_work, *task) for task in islice(tasks, 1))
+    except BrokenProcessPool:
+        raise CoterieError(
+            "a worker process died, perhaps for want of memory; try again with fewer processes"
+        ) from None
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _by_trial(results: Iterator[Trial], schemes: int) -> Iterator[list[Trial]]:
+    while batch := list(islice(results, schemes)):
+        yield batch
+
+
+_simulation: Simulation
+_stopped: Callable[[], bool]
+
+
+def _start_worker(simulation: Simulation, stop: Event) -> None:
+    """Keep the simulation in a worker process; only the main process answers to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    global _simulation, _stopped
+    _simulation, _stopped = simulation, stop.is_set
+
+
+def _work(scheme: int, trial: int) -> Trial:
+    return run_trial(_simulation, scheme, trial, _stopped)
