@@ -16,9 +16,7 @@ def user_data_of(sizes, shape=(1, 8, 8), classes=3, seed=0, names=None):
     order = rng.permutation(count)
     users = np.split(order, np.cumsum(sizes)[:-1])
     test = Examples(images[:7], labels[:7])
-    return UserData.of_examples(
-        Examples(images, labels), Partition.from_users(count, users), test, classes, names=names
-    )
+    return UserData(Examples(images, labels), Partition.from_users(count, users), test, classes, names=names)
 
 
 def small_network():

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -74,8 +73,7 @@ def test_users_data_keep_the_bytes_and_the_users_order():
     assert user_data.users == 2
     assert user_data.of(0).tolist() == [3, 0]
     assert user_data.sizes.tolist() == [2, 1]
-    assert user_data.indices.dtype == user_data.starts.dtype == np.int64
-    assert user_data.partition == PARTITION
+    assert user_data.partition is PARTITION
 
 
 def test_moving_normalises_once():
@@ -84,7 +82,7 @@ def test_moving_normalises_once():
     moved = user_data.to("cpu")
     mean, std = (torch.tensor(values).reshape(1, 3, 1, 1) for values in (DATASET.mean, DATASET.std))
     torch.testing.assert_close(moved.images, (IMAGES / 255 - mean) / std)
-    torch.testing.assert_close(moved.test_images, (TEST.images / 255 - mean) / std)
+    torch.testing.assert_close(moved.test.images, (TEST.images / 255 - mean) / std)
     assert torch.equal(moved.to("cpu").images, moved.images)
     assert moved.mean == DATASET.mean
     assert user_data.images.dtype == torch.uint8
@@ -93,15 +91,14 @@ def test_moving_normalises_once():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": torch.tensor([0, 1, 2, 0])}, "example 2 has the label 2"),
-        ({"test_labels": torch.tensor([2])}, "example 0 has the label 2"),
-        ({"test_images": IMAGES[:0], "test_labels": torch.tensor([], dtype=torch.int64)}, "test set is empty"),
-        ({"test_images": IMAGES[:1, :, :1]}, "make them alike"),
-        ({"test_images": IMAGES[:1].float()}, "make them alike"),
+        ({"train": Examples(IMAGES, torch.tensor([0, 1, 2, 0]))}, "example 2 has the label 2"),
+        ({"test": Examples(IMAGES[:1], torch.tensor([2]))}, "example 0 has the label 2"),
+        ({"test": Examples(IMAGES[:0], TEST.labels[:0])}, "test set is empty"),
+        ({"test": Examples(IMAGES[:1, :, :1], TEST.labels)}, "make them alike"),
+        ({"test": Examples(IMAGES[:1].float(), TEST.labels)}, "make them alike"),
         ({"mean": (0.1,)}, "images have 3 channels, but there are 1 means and 3 standard deviations"),
         ({"std": ()}, "3 means and 0 standard deviations"),
-        ({"starts": [0, 0, 3]}, "user 0 has no data"),
-        ({"indices": [0, 1, 4]}, "user 1 has the example 4"),
+        ({"partition": Partition.from_users(5, [[0], [1]])}, "the partition is of 5 examples, but there are 4"),
         ({"names": ("a",)}, "1 names were given for 2 users"),
     ],
 )
@@ -111,15 +108,9 @@ def test_what_does_not_fit_together_is_refused(change, message):
         replace(UserData.of_dataset(DATASET, PARTITION), **change)
 
 
-def test_a_partition_of_another_data_set_is_refused():
-    """A partition of more or fewer examples is not taken, even if its indices would fit."""
-    with pytest.raises(UsageError, match="the partition is of 5 examples, but there are 4"):
-        UserData.of_dataset(DATASET, Partition.from_users(5, [[0]]))
-
-
 def test_names_come_along():
     """Users may have names, in their order."""
-    user_data = UserData.of_examples(
+    user_data = UserData(
         Examples(torch.zeros(2, 3), torch.tensor([0, 1])),
         Partition.from_users(2, [[0], [1]]),
         Examples(torch.zeros(1, 3), torch.tensor([1])),

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from coterie import UsageError
-from coterie.training.data.fetch import Download, fetch
+from coterie.training.data.files import Download, fetch
 from support.training.file_server import serving
 
 DATA = random.Random(1).randbytes(1_000_000)

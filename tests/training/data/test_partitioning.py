@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coterie import UsageError
 from coterie.training import dirichlet, dirichlet_mixes, dropout_by_label, iid, shards, shards_and_shared
-from coterie.training.data.partitioning import DROPOUT_OF_LABEL
+from coterie.training.data.partition import DROPOUT_OF_LABEL
 
 SEEDS = st.integers(0, 2**32)
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=60)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from coterie.training import DATASETS, MNIST_SMALL, load
-from coterie.training.data.formats import Piece, decode_idx
+from coterie.training.data.files import FileContent, decode_idx
 
 ROOT = Path(__file__).parents[3]
 
@@ -65,9 +65,7 @@ def test_the_maker_writes_what_the_loader_reads(maker, small, tmp_path, capsys):
     assert places == sorted(places)
     maker.write(subset, "train", tmp_path)
     files = [tmp_path / f"train-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")]
-    images, labels = decode_idx(
-        [Piece(str(path), gzip.decompress(path.read_bytes())) for path in files], classes=10
-    )
+    images, labels = decode_idx([FileContent(str(path), gzip.decompress(path.read_bytes())) for path in files])
     assert np.array_equal(images, subset.images.numpy())
     assert np.array_equal(labels, subset.labels.numpy())
     assert capsys.readouterr().out.count("sha256:") == 2

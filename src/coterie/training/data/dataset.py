@@ -1,14 +1,26 @@
-"""Images or tables with their labels, and `UserData`: all users' examples in one stack, and who holds which."""
+"""Images or tables with their labels, and `UserData`: all users' examples in one stack, and who holds which.
 
-from collections.abc import Sequence
+Data of one's own come from a folder with a NumPy file per user, or from a function that gives each user's.
+"""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import UsageError
+from coterie.storage.files import reading
 from coterie.training.data.partition import Partition
-from coterie.values.arrays import IntArray, checked_names
+from coterie.values.checks import IntArray, check_count, checked_names
+
+_TEST = "test"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,16 +111,13 @@ def _kind(tensor: torch.Tensor) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UserData:
-    """What local training needs: user u's examples are `indices[starts[u]:starts[u + 1]]`, in this fixed order.
+    """What local training needs: every user's training examples once, who holds which, and the test set.
 
-    `images` (uint8 or floating-point) and `labels` (int64) hold every user's training examples once; a user's
-    are picked by index. Grey levels are normalised with `mean` and `std`, one value per channel, when `to`
-    moves them; both are empty for floating-point images.
+    Grey levels are normalised with `mean` and `std`, one value per channel, when `to` moves them; both are empty
+    for floating-point images.
 
-    >>> from coterie.training.data.dataset import Examples
-    >>> images = torch.tensor([[0.0], [1.0], [2.0]])
-    >>> user_data = UserData.of_examples(
-    ...     Examples(images, torch.tensor([0, 1, 1])),
+    >>> user_data = UserData(
+    ...     Examples(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 1, 1])),
     ...     Partition.from_users(examples=3, users=[[2, 0], [1]]),
     ...     test=Examples(torch.tensor([[5.0]]), torch.tensor([1])),
     ...     classes=2,
@@ -119,99 +128,69 @@ class UserData:
     ([2, 0], [2, 1])
     """
 
-    images: torch.Tensor
-    labels: torch.Tensor
-    indices: IntArray
-    starts: IntArray
-    test_images: torch.Tensor
-    test_labels: torch.Tensor
+    train: Examples
+    partition: Partition
+    test: Examples
     classes: int
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        train = Examples(self.images, self.labels)
-        test = Examples(self.test_images, self.test_labels)
-        partition = Partition(len(train), self.indices, self.starts)
-        object.__setattr__(self, "indices", partition.indices)
-        object.__setattr__(self, "starts", partition.starts)
-        object.__setattr__(self, "names", checked_names(self.names, len(partition)))
+        object.__setattr__(self, "names", checked_names(self.names, self.users))
+        train, test = self.train, self.test
+        if self.partition.examples != len(train):
+            raise UsageError(
+                f"the partition is of {self.partition.examples} examples, but there are {len(train)} to train "
+                "with; make it for this data set"
+            )
         train.check_labels(self.classes)
         test.check_labels(self.classes)
         if len(test) == 0:
             raise UsageError("the test set is empty; give at least one example to test with")
-        if self.images.shape[1:] != self.test_images.shape[1:] or self.images.dtype != self.test_images.dtype:
+        if train.images.shape[1:] != test.images.shape[1:] or train.images.dtype != test.images.dtype:
             raise UsageError(f"users' examples are {train!r} and those to test with {test!r}; make them alike")
-        if self.images.dtype == torch.uint8 and not self.images.shape[1] == len(self.mean) == len(self.std):
+        if train.images.dtype == torch.uint8 and not train.images.shape[1] == len(self.mean) == len(self.std):
             raise UsageError(
-                f"images have {self.images.shape[1]} channels, but there are {len(self.mean)} means and "
+                f"images have {train.images.shape[1]} channels, but there are {len(self.mean)} means and "
                 f"{len(self.std)} standard deviations; give one of each per channel"
             )
 
     @classmethod
-    def of_examples(
-        cls,
-        train: Examples,
-        partition: Partition,
-        test: Examples,
-        classes: int,
-        *,
-        mean: Sequence[float] = (),
-        std: Sequence[float] = (),
-        names: Sequence[str] | None = None,
-    ) -> "UserData":
-        """Put users' data together from examples and who holds which."""
-        if partition.examples != len(train):
-            raise UsageError(
-                f"the partition is of {partition.examples} examples, but there are {len(train)} to train with; "
-                "make it for this data set"
-            )
-        return cls(
-            train.images,
-            train.labels,
-            partition.indices,
-            partition.starts,
-            test.images,
-            test.labels,
-            classes,
-            tuple(mean),
-            tuple(std),
-            None if names is None else tuple(names),
-        )
-
-    @classmethod
     def of_dataset(cls, dataset: Dataset, partition: Partition) -> "UserData":
         """Return a published data set, held by the users of a partition."""
-        return cls.of_examples(
-            dataset.train, partition, dataset.test, dataset.classes, mean=dataset.mean, std=dataset.std
-        )
+        return cls(dataset.train, partition, dataset.test, dataset.classes, dataset.mean, dataset.std)
+
+    @property
+    def images(self) -> torch.Tensor:
+        """The training images of all users, uint8 or floating-point; a user's are picked by index."""
+        return self.train.images
+
+    @property
+    def labels(self) -> torch.Tensor:
+        """The labels of the training images, int64."""
+        return self.train.labels
 
     @property
     def users(self) -> int:
         """The number of users."""
-        return len(self.starts) - 1
+        return len(self.partition)
 
     @property
     def sizes(self) -> IntArray:
         """How many examples each user has."""
-        return np.diff(self.starts)
-
-    @property
-    def partition(self) -> Partition:
-        """Who holds which examples."""
-        return Partition(len(self.labels), self.indices, self.starts)
+        return self.partition.sizes
 
     def of(self, user: int) -> IntArray:
         """Return one user's examples, as places in `images` and `labels`, in the user's order.
 
         It is a copy: torch does not take a read-only array as an index without a warning.
         """
-        return self.indices[self.starts[user] : self.starts[user + 1]].copy()
+        return self.partition.of(user).copy()
 
     def __repr__(self) -> str:
         return (
-            f"UserData({self.users} users, {len(self.labels)} examples, {len(self.test_labels)} to test with, "
+            f"UserData({self.users} users, {len(self.train)} examples, {len(self.test)} to test with, "
             f"{self.classes} classes)"
         )
 
@@ -220,10 +199,145 @@ class UserData:
 
         Done twice it changes nothing more; `mean` and `std` stay, to turn the images back.
         """
-        return replace(
-            self,
-            images=normalise(self.images, self.mean, self.std, device),
-            labels=self.labels.to(device),
-            test_images=normalise(self.test_images, self.mean, self.std, device),
-            test_labels=self.test_labels.to(device),
+        train, test = (
+            Examples(normalise(part.images, self.mean, self.std, device), part.labels.to(device))
+            for part in (self.train, self.test)
         )
+        return replace(self, train=train, test=test)
+
+
+def read_folder(folder: str | os.PathLike[str], classes: int | None = None) -> UserData:
+    """Read the users' data from a folder of .npz files: one per user, named after the user, and `test.npz`.
+
+    Each file holds `images` (or, of a table, `features`) and `labels`, as `numpy.savez` writes them. Images are
+    N × channels × height × width as uint8, of which 0 … 255 become 0 … 1, or floating-point of any shape N × …,
+    taken as they are; features are numbers, N × columns; labels are integers from 0. Users are in the order of
+    their names. `classes` is the largest label plus one, unless given.
+    """
+    folder = Path(folder)
+    files = _user_files(folder)
+    parts = ((str(file), *_arrays(file)) for file in files)
+    test = folder / f"{_TEST}.npz"
+    if not test.exists():
+        raise UsageError(
+            f"{folder} has no test.npz, the examples that the model is tested with; put them there, saved "
+            "as a user's are"
+        )
+    return _stack_users(parts, (str(test), *_arrays(test)), classes, names=[file.stem for file in files])
+
+
+def count_users(folder: str | os.PathLike[str]) -> int:
+    """Return how many users a folder holds data of, without reading it."""
+    return len(_user_files(Path(folder)))
+
+
+def _user_files(folder: Path) -> list[Path]:
+    with reading(folder):
+        files = sorted(entry for entry in folder.iterdir() if entry.suffix == ".npz" and entry.stem != _TEST)
+    if not files:
+        raise UsageError(f"{folder} holds no user's data; put a file NAME.npz there for each user, and test.npz")
+    return files
+
+
+def from_function(
+    examples_of: Callable[[int], tuple[ArrayLike, ArrayLike]],
+    users: int,
+    test: tuple[ArrayLike, ArrayLike],
+    classes: int | None = None,
+) -> UserData:
+    """Make users' data of the images and labels that `examples_of` gives for users 0, 1, … and of a test set.
+
+    Images and labels are as in `read_folder`.
+
+    >>> from_function(lambda user: ([[user / 2], [0.1]], [user, 0]), users=2, test=([[0.5]], [1]))
+    UserData(2 users, 4 examples, 1 to test with, 2 classes)
+    """
+    check_count(users, "the number of users")
+    parts = ((f"user {user}", *examples_of(user)) for user in range(users))
+    return _stack_users(parts, ("the test set", *test), classes, names=None)
+
+
+def _arrays(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    """Return a file's images and labels; nothing that it holds is run."""
+    with reading(path), path.open("rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                tabular = "features" in arrays
+                values, labels = arrays["features" if tabular else "images"], arrays["labels"]
+        except KeyError:
+            raise UsageError(
+                f"{path} does not hold 'images' (or 'features') and 'labels'; save it with numpy.savez under "
+                "these names"
+            ) from None
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
+            raise UsageError(
+                f"{path} is not a readable .npz file of numbers ({error}); save it anew with numpy.savez"
+            ) from error
+    return _rows(path, values) if tabular else values, labels
+
+
+def _rows(path: Path, features: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return a table's rows as floating-point numbers."""
+    if features.ndim != 2 or features.dtype.kind not in "fiub":  # noqa: PLR2004 - rows × columns
+        raise UsageError(
+            f"{path}: features are {features.dtype} of shape {features.shape}; give numbers, rows × columns"
+        )
+    return features.astype(np.float32)
+
+
+def _stack_users(
+    parts: Iterable[tuple[str, ArrayLike, ArrayLike]],
+    test: tuple[str, ArrayLike, ArrayLike],
+    classes: int | None,
+    names: Sequence[str] | None,
+) -> UserData:
+    """Stack the users' examples; every refusal begins with whose data it is about."""
+    if classes is not None:
+        check_count(classes, "the number of classes", least=2)
+    sources = {where: _examples(where, images, labels) for where, images, labels in (*parts, test)}
+    classes = classes or max(2, *(int(some.labels.max()) + 1 for some in sources.values()))
+    first, like = next(iter(sources.items()))
+    for where, some in sources.items():
+        with _about(where):
+            some.check_labels(classes)
+            if some.images.shape[1:] != like.images.shape[1:] or some.images.dtype != like.images.dtype:
+                raise UsageError(f"there are {some!r}, but in {first} {like!r}; make them alike")
+    *users, tested = sources.values()
+    ends = np.cumsum([len(some) for some in users])
+    channels = like.images.shape[1] if like.images.dtype == torch.uint8 else 0
+    return UserData(
+        Examples(torch.cat([some.images for some in users]), torch.cat([some.labels for some in users])),
+        Partition(int(ends[-1]), np.arange(ends[-1]), np.concatenate(([0], ends))),
+        tested,
+        classes,
+        # Bytes are scaled and nothing else: means of the users' data would be something learned about them.
+        mean=(0.0,) * channels,
+        std=(1.0,) * channels,
+        names=None if names is None else tuple(names),
+    )
+
+
+def _examples(where: str, images: ArrayLike, labels: ArrayLike) -> Examples:
+    images, labels = np.asarray(images), np.asarray(labels)
+    with _about(where):
+        if labels.size == 0:
+            raise UsageError("there are no examples; give at least one, or leave the user out")
+        if labels.dtype.kind not in "iu":
+            raise UsageError(f"labels are {labels.dtype}; give integers")
+        if images.dtype != np.uint8:
+            if images.dtype.kind != "f":
+                raise UsageError(f"images are {images.dtype}; give uint8 or floating-point numbers")
+            images = images.astype(np.float32, copy=False)
+            if not np.isfinite(images).all():
+                place = int(np.argwhere(~np.isfinite(images))[0][0])
+                raise UsageError(f"image {place} has a value that is not a finite number; repair or remove it")
+        return Examples(torch.tensor(images), torch.tensor(labels.astype(np.int64)))
+
+
+@contextmanager
+def _about(where: str) -> Iterator[None]:
+    """Let a refusal begin with whose data it is about."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error

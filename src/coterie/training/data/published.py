@@ -4,10 +4,11 @@ import gzip
 import os
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -15,22 +16,24 @@ import torch
 from coterie.errors import UsageError
 from coterie.storage.files import reading
 from coterie.training.data.dataset import Dataset, Examples
-from coterie.training.data.fetch import Download, Progress, digest_of, fetch, no_progress
-from coterie.training.data.formats import (
+from coterie.training.data.files import (
     ByteArray,
-    Piece,
-    decode_cifar10_binary,
-    decode_cifar10_python,
-    decode_cifar100_binary,
-    decode_cifar100_python,
+    Download,
+    FileContent,
+    Progress,
+    decode_cifar_binary,
+    decode_cifar_python,
     decode_idx,
+    digest_of,
+    fetch,
+    no_progress,
 )
 
-Decoder: TypeAlias = Callable[[Sequence[Piece], int], tuple[ByteArray, ByteArray]]
+Decoder: TypeAlias = Callable[[Sequence[FileContent]], tuple[ByteArray, ByteArray]]
 
 
 @dataclass(frozen=True)
-class Part:
+class PublishedFile:
     """One file: its path as published, and the digest of its content."""
 
     path: str
@@ -41,14 +44,19 @@ class Part:
 class PublishedForm:
     """One of the forms that a data set is published in: its files, the archive they come in, and their decoder."""
 
-    train: tuple[Part, ...]
-    test: tuple[Part, ...]
+    train: tuple[PublishedFile, ...]
+    test: tuple[PublishedFile, ...]
     decode: Decoder
     archive: str | None = None
 
+    @property
+    def parts(self) -> tuple[PublishedFile, ...]:
+        """All files of the form."""
+        return (*self.train, *self.test)
+
 
 @dataclass(frozen=True)
-class Published:
+class PublishedDataset:
     """A published data set: its forms, of which a data folder must hold one, and the files to fetch for one.
 
     `home` is the folder of a data set that comes with the package.
@@ -58,13 +66,13 @@ class Published:
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    layouts: tuple[PublishedForm, ...]
+    forms: tuple[PublishedForm, ...]
     downloads: tuple[Download, ...]
     home: Path | None = None
 
 
 def load(
-    source: Published, folder: str | os.PathLike[str] | None = None, progress: Progress = no_progress
+    source: PublishedDataset, folder: str | os.PathLike[str] | None = None, progress: Progress = no_progress
 ) -> Dataset:
     """Load a data set from a data folder; files that the folder does not hold are fetched into it first.
 
@@ -76,37 +84,46 @@ def load(
     elif folder is None:
         raise UsageError(f"{source.name} needs a data folder: one that holds its files, or where to fetch them to")
     folder = Path(folder)
-    layout = _find_form(source, folder)
-    if layout is None:
+    form = _find_form(source, folder)
+    if form is None:
         try:
             for download in source.downloads:
                 fetch(download, folder, progress)
         except UsageError as error:
             raise UsageError(f"{error}; {_what_to_put(source, folder)}") from error
-        layout = _find_form(source, folder)
-    if layout is None:
+        form = _find_form(source, folder)
+    if form is None:
         raise UsageError(_what_to_put(source, folder))
-    pieces = _pieces(layout, folder)
+    contents = _read_files(form, folder)
+    for part in form.parts:
+        digest = digest_of(contents[part.path].data, like=part.digest)
+        if digest != part.digest:
+            raise UsageError(
+                f"{contents[part.path].name} is not the published file of {source.name}: its digest is {digest} "
+                f"instead of {part.digest}; delete it and fetch it anew"
+            )
     train, test = (
-        _examples(layout.decode([pieces[part.path] for part in parts], source.classes))
-        for parts in (layout.train, layout.test)
+        _examples(*form.decode([contents[part.path] for part in parts])) for parts in (form.train, form.test)
     )
-    for part in (*layout.train, *layout.test):
-        _check_digest(source, part, pieces[part.path])
     return Dataset(source.name, source.classes, train, test, source.mean, source.std)
 
 
-def _find_form(source: Published, folder: Path) -> PublishedForm | None:
+def _examples(images: ByteArray, labels: ByteArray) -> Examples:
+    # Arrays that lie in a file's bytes cannot be written to, and torch wants to own what it gets.
+    return Examples(torch.tensor(images), torch.tensor(labels.astype(np.int64)))
+
+
+def _find_form(source: PublishedDataset, folder: Path) -> PublishedForm | None:
     """Return the first form that the folder holds completely."""
-    for layout in source.layouts:
-        if layout.archive is not None and (folder / layout.archive).is_file():
-            return layout
-        if all(_place(part, folder) for part in (*layout.train, *layout.test)):
-            return layout
+    for form in source.forms:
+        if form.archive is not None and (folder / form.archive).is_file():
+            return form
+        if all(_place(part, folder) for part in form.parts):
+            return form
     return None
 
 
-def _place(part: Part, folder: Path) -> Path | None:
+def _place(part: PublishedFile, folder: Path) -> Path | None:
     """Return where the folder holds a file."""
     published = folder / part.path
     direct = folder / published.name
@@ -114,15 +131,12 @@ def _place(part: Part, folder: Path) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _pieces(layout: PublishedForm, folder: Path) -> dict[str, Piece]:
+def _read_files(form: PublishedForm, folder: Path) -> dict[str, FileContent]:
     """Read a form's files, each under its published path: from the folder, or else from the archive."""
-    parts = (*layout.train, *layout.test)
-    places = [_place(part, folder) for part in parts]
-    if layout.archive is not None and not all(places):
-        return _archived(folder / layout.archive, [part.path for part in parts])
-    return {
-        part.path: Piece(str(place), _content(place)) for part, place in zip(parts, places, strict=True) if place
-    }
+    places = {part.path: _place(part, folder) for part in form.parts}
+    if form.archive is not None and not all(places.values()):
+        return _read_archive(folder / form.archive, list(places))
+    return {path: FileContent(str(place), _content(place)) for path, place in places.items() if place}
 
 
 def _content(path: Path) -> bytes:
@@ -136,51 +150,31 @@ def _content(path: Path) -> bytes:
         raise UsageError(f"{path} is not a whole gzip file ({error}); delete it and fetch it anew") from error
 
 
-def _archived(archive: Path, names: Sequence[str]) -> dict[str, Piece]:
+def _read_archive(archive: Path, names: Sequence[str]) -> dict[str, FileContent]:
     """Read files out of a .tar.gz; nothing is written to the disk."""
+    contents = {}
     with reading(archive), archive.open("rb") as file:
         try:
-            pieces = {path: Piece(f"{archive}: {path}", data) for path, data in _members(file, set(names))}
+            with tarfile.open(fileobj=file, mode="r|gz") as members:
+                for member in members:
+                    path = member.name.removeprefix("./")
+                    if path in names and (content := members.extractfile(member)):
+                        contents[path] = FileContent(f"{archive}: {path}", content.read())
         except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise UsageError(f"{archive} is not a whole archive ({error}); delete it and fetch it anew") from error
     for path in names:
-        if path not in pieces:
+        if path not in contents:
             raise UsageError(f"{archive} does not hold {path}; delete it and fetch it anew")
-    return pieces
+    return contents
 
 
-def _members(file: IO[bytes], names: set[str]) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(fileobj=file, mode="r|gz") as archive:
-        for member in archive:
-            path = member.name.removeprefix("./")
-            if path in names and member.isfile():
-                content = archive.extractfile(member)
-                if content is not None:
-                    yield path, content.read()
-
-
-def _check_digest(source: Published, part: Part, piece: Piece) -> None:
-    digest = digest_of(piece.data, like=part.digest)
-    if digest != part.digest:
-        raise UsageError(
-            f"{piece.name} is not the published file of {source.name}: its digest is {digest} instead of "
-            f"{part.digest}; delete it and fetch it anew"
-        )
-
-
-def _examples(arrays: tuple[ByteArray, ByteArray]) -> Examples:
-    images, labels = arrays
-    # Arrays that lie in a file's bytes cannot be written to, and torch wants to own what it gets.
-    return Examples(torch.from_numpy(np.array(images)), torch.from_numpy(labels.astype(np.int64)))
-
-
-def _what_to_put(source: Published, folder: Path) -> str:
+def _what_to_put(source: PublishedDataset, folder: Path) -> str:
     """Say which files would do, and where they can be had, in one line."""
     forms = []
-    for layout in source.layouts:
-        if layout.archive is not None:
-            forms.append(str(layout.archive))
-        paths = [PurePosixPath(part.path) for part in (*layout.train, *layout.test)]
+    for form in source.forms:
+        if form.archive is not None:
+            forms.append(form.archive)
+        paths = [PurePosixPath(part.path) for part in form.parts]
         forms.append(f"{paths[0].parent}/ with {', '.join(path.name for path in paths)}")
     files = f"put {'; or '.join(forms)} there (a file may end in .gz)"
     addresses = ", ".join(download.address for download in source.downloads)
@@ -191,30 +185,28 @@ def _what_to_put(source: Published, folder: Path) -> str:
 _MNIST_MEAN, _MNIST_STD = (0.1307,), (0.3081,)
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 _MNIST_MIRROR = "https://storage.googleapis.com/cvdf-datasets/mnist/"
-_CIFAR_SITE = "https://www.cs.toronto.edu/~kriz/"
 
 
 def _mnist(folder: str, *digests: str) -> PublishedForm:
-    files = (
-        "train-images-idx3-ubyte",
-        "train-labels-idx1-ubyte",
-        "t10k-images-idx3-ubyte",
-        "t10k-labels-idx1-ubyte",
-    )
+    files = (f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
     parts = _parts(folder, dict(zip(files, digests, strict=True)))
     return PublishedForm(train=parts[:2], test=parts[2:], decode=decode_idx)
 
 
-def _parts(folder: str, digests: dict[str, str]) -> tuple[Part, ...]:
-    return tuple(Part(folder + file, digest) for file, digest in digests.items())
+def _parts(folder: str, digests: dict[str, str]) -> tuple[PublishedFile, ...]:
+    return tuple(PublishedFile(folder + file, digest) for file, digest in digests.items())
 
 
-MNIST = Published(
+def _cifar_archive(name: str, digest: str) -> Download:
+    return Download(f"https://www.cs.toronto.edu/~kriz/{name}", name, digest)
+
+
+MNIST = PublishedDataset(
     "mnist",
     classes=10,
     mean=_MNIST_MEAN,
     std=_MNIST_STD,
-    layouts=(
+    forms=(
         _mnist(
             "MNIST/raw/",
             "sha256:ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -235,12 +227,12 @@ MNIST = Published(
 )
 """60 000 + 10 000 digits, 28 × 28."""
 
-CIFAR10 = Published(
+CIFAR10 = PublishedDataset(
     "cifar10",
     classes=10,
     mean=_CIFAR_MEAN,
     std=_CIFAR_STD,
-    layouts=(
+    forms=(
         PublishedForm(
             train=_parts("cifar-10-batches-bin/", {
                 "data_batch_1.bin": "sha256:cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
@@ -252,7 +244,7 @@ CIFAR10 = Published(
             test=_parts("cifar-10-batches-bin/", {
                 "test_batch.bin": "sha256:8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
             }),
-            decode=decode_cifar10_binary,
+            decode=partial(decode_cifar_binary, label_bytes=1),
             archive="cifar-10-binary.tar.gz",
         ),
         PublishedForm(
@@ -264,26 +256,20 @@ CIFAR10 = Published(
                 "data_batch_5": "md5:482c414d41f54cd18b22e5b47cb7c3cb",
             }),
             test=_parts("cifar-10-batches-py/", {"test_batch": "md5:40351d587109b95175f43aff81a1287e"}),
-            decode=decode_cifar10_python,
+            decode=partial(decode_cifar_python, label_key="labels"),
             archive="cifar-10-python.tar.gz",
         ),
     ),
-    downloads=(
-        Download(
-            f"{_CIFAR_SITE}cifar-10-binary.tar.gz",
-            "cifar-10-binary.tar.gz",
-            "md5:c32a1d4ab5d03f1284b67883e8d87530",
-        ),
-    ),
+    downloads=(_cifar_archive("cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530"),),
 )  # fmt: skip
 """50 000 + 10 000 colour images, 32 × 32, of 10 things."""
 
-CIFAR100 = Published(
+CIFAR100 = PublishedDataset(
     "cifar100",
     classes=100,
     mean=_CIFAR_MEAN,
     std=_CIFAR_STD,
-    layouts=(
+    forms=(
         PublishedForm(
             train=_parts("cifar-100-binary/", {
                 "train.bin": "sha256:f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
@@ -291,32 +277,26 @@ CIFAR100 = Published(
             test=_parts("cifar-100-binary/", {
                 "test.bin": "sha256:d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
             }),
-            decode=decode_cifar100_binary,
+            decode=partial(decode_cifar_binary, label_bytes=2),
             archive="cifar-100-binary.tar.gz",
         ),
         PublishedForm(
             train=_parts("cifar-100-python/", {"train": "md5:16019d7e3df5f24257cddd939b257f8d"}),
             test=_parts("cifar-100-python/", {"test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc"}),
-            decode=decode_cifar100_python,
+            decode=partial(decode_cifar_python, label_key="fine_labels"),
             archive="cifar-100-python.tar.gz",
         ),
     ),
-    downloads=(
-        Download(
-            f"{_CIFAR_SITE}cifar-100-binary.tar.gz",
-            "cifar-100-binary.tar.gz",
-            "md5:03b5dce01913d631647c71ecec9e9cb8",
-        ),
-    ),
+    downloads=(_cifar_archive("cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8"),),
 )  # fmt: skip
 """50 000 + 10 000 colour images, 32 × 32, of 100 things: the fine labels."""
 
-MNIST_SMALL = Published(
+MNIST_SMALL = PublishedDataset(
     "mnist-small",
     classes=10,
     mean=_MNIST_MEAN,
     std=_MNIST_STD,
-    layouts=(
+    forms=(
         _mnist(
             "mnist-small/",
             "sha256:82cea0e308df341ce3c9c36b6f1f84c3a51c5d7478df2158fb4f787dc564982b",

@@ -38,7 +38,7 @@ def test_a_folder_becomes_the_users_data(tmp_path):
     assert torch.equal(user_data.images[user_data.of(0)], torch.tensor(ANN[0]))
     assert torch.equal(user_data.images[user_data.of(1)], torch.tensor(BEN[0]))
     assert user_data.labels.tolist() == [0, 2, 1]
-    assert user_data.test_labels.tolist() == [1, 0]
+    assert user_data.test.labels.tolist() == [1, 0]
     assert torch.equal(user_data.to("cpu").images, user_data.images)
 
 
@@ -46,8 +46,9 @@ def test_a_function_gives_the_same_data(tmp_path):
     """What a function returns is taken as the files' content is."""
     folder = read_folder(save(tmp_path, ann=ANN, ben=BEN, test=TEST))
     function = from_function([ANN, BEN].__getitem__, users=2, test=TEST)
-    for name in ("images", "labels", "test_images", "test_labels"):
-        assert torch.equal(getattr(folder, name), getattr(function, name))
+    for mine, other in ((folder.train, function.train), (folder.test, function.test)):
+        assert torch.equal(mine.images, other.images)
+        assert torch.equal(mine.labels, other.labels)
     assert function.partition == folder.partition
     assert function.names is None
 
@@ -78,17 +79,20 @@ def test_classes_are_the_largest_label_plus_one_unless_given():
 IMAGES, LABELS = ANN
 NAN = np.where(np.arange(6).reshape(2, 3) == 4, np.nan, 0.0)
 BAD = [
-    ((IMAGES[:0], LABELS[:0]), "has no data; give at least one example, or leave the user out"),
-    ((IMAGES[:1], LABELS), r"images have the shape \(1, 3\); give 2 of them"),
-    ((IMAGES[:, 0], LABELS), r"images have the shape \(2,\)"),
-    ((IMAGES, LABELS[:, None]), r"labels are int64 of shape \(2, 1\); give a list of integers"),
-    ((IMAGES, LABELS / 2), "labels are float64"),
+    ((IMAGES[:0], LABELS[:0]), "there are no examples; give at least one, or leave the user out"),
+    ((IMAGES[:1], LABELS), "there are 1 images and 2 labels"),
+    ((IMAGES[:, 0], LABELS), r"one example per row, not float32 of shape \(2,\)"),
+    ((IMAGES, LABELS[:, None]), r"labels must be one-dimensional int64, not int64 of shape \(2, 1\)"),
+    ((IMAGES, LABELS / 2), "labels are float64; give integers"),
     ((IMAGES, ["a", "b"]), "labels are <U1"),
-    ((IMAGES, [0, -1]), "label 1 is -1, which is not one of the 3 classes"),
-    ((IMAGES, [3, 0]), "label 0 is 3, which is not one of the 3 classes 0 … 2"),
-    ((IMAGES[:, :2], LABELS), r"an image is float32 of shape \(2,\), but in .* float32 of shape \(3,\)"),
-    ((GREY, LABELS), "an image is uint8"),
-    ((GREY[:, 0], LABELS), r"uint8 images have the shape \(2, 4, 4\); give N × channels"),
+    ((IMAGES, [0, -1]), "example 1 has the label -1; labels of 3 classes are 0 … 2"),
+    ((IMAGES, [3, 0]), "example 0 has the label 3; labels of 3 classes"),
+    (
+        (IMAGES[:, :2], LABELS),
+        r"Examples\(2 of 2, float32\), but in .* Examples\(. of 3, float32\); make them alike",
+    ),
+    ((GREY, LABELS), r"there are Examples\(2 of 1 × 4 × 4, uint8\), but in"),
+    ((GREY[:, 0], LABELS), r"uint8 images must be N × channels × height × width, not uint8 of shape \(2, 4, 4\)"),
     ((IMAGES.astype(np.int64), LABELS), "images are int64; give uint8 or floating-point"),
     ((IMAGES > 0, LABELS), "images are bool"),
     ((NAN, LABELS), "image 1 has a value that is not a finite number"),
@@ -109,7 +113,7 @@ def test_bad_data_is_refused_with_the_user(tmp_path, data, message):
 
 def test_a_negative_label_is_refused_also_without_classes():
     """Where the classes are not given, labels still start from 0."""
-    with pytest.raises(UsageError, match="user 0: label 1 is -1, which is not an integer from 0"):
+    with pytest.raises(UsageError, match="user 0: example 1 has the label -1; labels of 2 classes are 0"):
         from_function(lambda _: (IMAGES, [0, -1]), users=1, test=TEST)
 
 
