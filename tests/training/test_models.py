@@ -5,9 +5,16 @@ import torch
 from torch import nn
 
 from coterie import UsageError
-from coterie.training.engine.dropout import KeyedDropout
-from coterie.training.engine.vector import ParameterLayout, flatten, unflatten
-from coterie.training.models import MODELS, dropout_keys, make_model, prepare_model
+from coterie.training.engine.kernels import KeyedDropout
+from coterie.training.models import (
+    MODELS,
+    ParameterLayout,
+    dropout_keys,
+    flatten,
+    make_model,
+    prepare_model,
+    unflatten,
+)
 from support.training.clients import OwnModel
 
 INPUTS = {

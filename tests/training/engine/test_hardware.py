@@ -12,9 +12,9 @@ from torch.nn import functional
 from coterie import UsageError
 from coterie.training import MNIST_SMALL, UserData, evaluate, iid, load, make_model
 from coterie.training.engine.hardware import Numerics, Workers, available_cores, one_core
-from coterie.training.engine.separate import SeparateTrainer
 from coterie.training.engine.stacked import make_trainer
-from coterie.training.engine.vector import flatten
+from coterie.training.engine.trainer import SeparateTrainer
+from coterie.training.models import flatten
 from coterie.training.settings import LocalTraining
 from support.training.clients import OwnModel, small_network, user_data_of
 

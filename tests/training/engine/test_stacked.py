@@ -9,14 +9,11 @@ from torch import nn
 from torch.nn import functional
 
 from coterie import UsageError
-from coterie.training.engine.dropout import client_keys
-from coterie.training.engine.kernels import convolve
-from coterie.training.engine.separate import SeparateTrainer
+from coterie.training.engine.kernels import client_keys, convolve, fold_grad, group_norm
 from coterie.training.engine.stack import LayerStack, MappedStack, stack_of
-from coterie.training.engine.stacked import StackedTrainer, Steps, make_trainer
-from coterie.training.engine.trainer import timetable
-from coterie.training.engine.vector import ParameterLayout, flatten
-from coterie.training.models import make_model, prepare_model
+from coterie.training.engine.stacked import StackedTrainer, Steps, make_trainer, timetable
+from coterie.training.engine.trainer import SeparateTrainer
+from coterie.training.models import ParameterLayout, flatten, make_model, prepare_model
 from coterie.training.settings import LocalTraining
 from support.training.clients import OwnModel, small_network, user_data_of
 
@@ -110,6 +107,38 @@ def test_convolutions_and_their_gradients_are_torchs(kernel, stride, padding, si
         strict=True,
     ):
         assert torch.allclose(mine, other)
+
+
+@given(
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    size=st.tuples(st.integers(4, 9), st.integers(4, 9)),
+)
+def test_patches_add_up_to_the_gradient_of_images(kernel, padding, size):
+    """What a compiler is given for the gradient of images is the gradient that the other way has."""
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randn(2, 3, *size, 2, generator=draw, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(2, 5, kernel[0] * kernel[1] * 2, generator=draw, dtype=torch.float64)
+    outputs = convolve(images, weights, kernel, (1, 1), padding)
+    grad = torch.randn(outputs.shape, generator=draw, dtype=torch.float64)
+    (expected,) = torch.autograd.grad(outputs, images, grad)
+    assert torch.allclose(fold_grad(grad, weights, kernel, padding, images.shape), expected)
+
+
+def test_values_in_bfloat16_are_normalised_in_float32():
+    """Outputs and gradients are those of float32, rounded once; parameters' gradients are not rounded at all."""
+    draw = torch.Generator().manual_seed(0)
+    exact = torch.randn(2, 3, 4, 4, 8, generator=draw).bfloat16()
+    weights, bias = (torch.randn(2, 8, generator=draw).requires_grad_() for _ in range(2))
+    grad = torch.randn(exact.shape, generator=draw).bfloat16()
+    results = []
+    for dtype in (torch.bfloat16, torch.float32):
+        values = exact.to(dtype).requires_grad_()
+        outputs = group_norm(values, 2, weights, bias, 1e-5)
+        assert outputs.dtype == dtype
+        results.append((outputs, *torch.autograd.grad(outputs, (values, weights, bias), grad.to(dtype))))
+    for rounded, whole in zip(*results, strict=True):
+        assert torch.equal(rounded, whole.to(rounded.dtype))
 
 
 @pytest.mark.parametrize(

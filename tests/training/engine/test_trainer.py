@@ -6,11 +6,9 @@ import torch
 from torch import nn
 
 from coterie import UsageError
-from coterie.training.engine.separate import SeparateTrainer
-from coterie.training.engine.stacked import StackedTrainer
-from coterie.training.engine.trainer import minibatches, timetable
-from coterie.training.engine.vector import flatten
-from coterie.training.evaluate import evaluate
+from coterie.training.engine.stacked import StackedTrainer, timetable
+from coterie.training.engine.trainer import SeparateTrainer, evaluate, minibatches
+from coterie.training.models import flatten
 from coterie.training.settings import LocalTraining
 from support.training.clients import small_network, user_data_of
 
@@ -140,18 +138,19 @@ def test_what_cannot_be_trained_is_refused(users, round_, message):
         trainer.mean(torch.zeros(14), [0], 0)
 
 
-def test_evaluation_counts_what_is_right():
-    """Accuracy and loss are the mean over the test set, whatever the minibatch; dropout is off, modes stay."""
+def test_evaluation_counts_what_is_right(monkeypatch):
+    """Accuracy and loss are the mean over the test set, however it is cut; dropout is off, modes stay."""
     user_data, model = user_data_of([5, 9]), small_network()
     parameters = flatten(model)
     model.eval()
     with torch.no_grad():
-        outputs = model(user_data.test_images)
-    chances = torch.softmax(outputs, dim=1)[torch.arange(7), user_data.test_labels]
+        outputs = model(user_data.test.images)
+    chances = torch.softmax(outputs, dim=1)[torch.arange(7), user_data.test.labels]
     model.train()
-    for minibatch in (1, 3, 100):
-        result = evaluate(model, parameters, user_data, minibatch)
-        assert result.accuracy == (outputs.argmax(dim=1) == user_data.test_labels).sum() / 7
+    for size in (1, 3, 100):
+        monkeypatch.setattr("coterie.training.engine.trainer._TESTED_ON_CPU", size)
+        result = evaluate(model, parameters, user_data)
+        assert result.accuracy == (outputs.argmax(dim=1) == user_data.test.labels).sum() / 7
         assert result.loss == pytest.approx(float(-chances.log().mean()), rel=1e-5)
     assert model.training
 

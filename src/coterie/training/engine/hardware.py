@@ -137,8 +137,9 @@ class Numerics:
     """What a GPU may do to float32; a CPU is not affected.
 
     With `tf32`, factors of products are rounded to 10 bits (sums stay float32), which is several times faster.
-    With `bfloat16` (torch's autocast), factors and results of products are rounded to 8 bits; parameters and
-    everything else stay float32. `deterministic` admits only kernels that give the same bits in every run.
+    With `bfloat16` (torch's autocast), factors and results of products are rounded to 8 bits, and so are values
+    on their way from one convolution to the next; parameters, sums and everything else stay float32.
+    `deterministic` admits only kernels that give the same bits in every run.
     """
 
     tf32: bool = True

@@ -1,17 +1,29 @@
-"""Convolution and group normalisation of many clients at once, each client with its own parameters.
+"""Convolution, group normalisation and dropout of many clients at once, each client with its own parameters.
 
 Grouped convolutions, which is what `torch.func.vmap` makes of them, run far below a GPU's speed. Here images lie
 channels last; the patches of all images of a client are the rows of one matrix (C clients × rows × patch), and
 one batched product with the clients' filters (C × out × patch) gives the outputs, channels last again.
+
+A mask of dropout is a function of (seed, round, user, step, number, place), the same on every device. Drawn from a
+generator it would depend on what else was drawn: on the clients trained beside it, on the device. Here every mask
+comes from a counter through the finaliser of splitmix64, four places of 16 bits from each 64-bit word.
 """
 
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from coterie.values import IntArray
+
 Pair = tuple[int, int]
+
+
+def _widened(values: Tensor) -> Tensor:
+    """Return values that can be added up: bfloat16 is for memory and factors, and becomes float32."""
+    return values.to(torch.float32) if values.dtype == torch.bfloat16 else values
 
 
 _WORD = torch.complex128
@@ -95,6 +107,8 @@ def _grad_of_images(  # noqa: PLR0917 - the geometry of a convolution
     grad: Tensor, weights: Tensor, kernel: Pair, stride: Pair, padding: Pair, shape: torch.Size
 ) -> Tensor:
     """Return the gradient of the images: the convolution of the outputs' gradient with the flipped filters."""
+    if stride == (1, 1) and grad.dtype == torch.bfloat16 and torch.compiler.is_compiling():
+        return fold_grad(grad, weights, kernel, padding, shape)
     clients, channels, out = shape[0], shape[-1], grad.shape[-1]
     if stride != (1, 1):
         grad = _dilate(grad, stride)
@@ -108,6 +122,26 @@ def _grad_of_images(  # noqa: PLR0917 - the geometry of a convolution
     filters = _in_words(weights.view(clients, out, -1, channels))
     flipped = filters.flip(2).transpose(1, 2).contiguous().view(weights.dtype)
     return torch.bmm(patch_rows, flipped.view(clients, -1, channels)).view(shape)
+
+
+def fold_grad(grad: Tensor, weights: Tensor, kernel: Pair, padding: Pair, shape: torch.Size) -> Tensor:
+    """Return the gradient of the images, with steps of one: every patch's gradient, added up where they overlap.
+
+    Patches of images have fewer channels than patches of outputs where a layer widens, so less memory is moved;
+    a compiler makes one kernel of the sum. It is for compiled bfloat16 alone: compiled for a GPU in float32 (torch
+    2.11), VGG-11 did not learn with it, for a reason that was not found; the same graph is right on a CPU.
+    """
+    clients, count, rows, columns, out = grad.shape
+    patch_grads = torch.bmm(grad.reshape(clients, -1, out), weights)
+    patch_grads = patch_grads.view(clients, count, rows, columns, *kernel, shape[-1])
+    total = torch.zeros((), device=grad.device)
+    for row in range(kernel[0]):
+        for column in range(kernel[1]):
+            top, left = row - padding[0], column - padding[1]
+            bottom, right = shape[2] - rows - top, shape[3] - columns - left
+            piece = _widened(patch_grads[:, :, :, :, row, column])
+            total = total + functional.pad(piece, (0, 0, left, right, top, bottom))
+    return total.to(grad.dtype)
 
 
 def _dilate(grad: Tensor, stride: Pair) -> Tensor:
@@ -128,16 +162,18 @@ class StackedGroupNorm(torch.autograd.Function):
     """y = γ (x - m) / √(v + ε) + β, with mean m and variance v of an example's group over all its pixels.
 
     x is C × B × pixels × groups × channels of a group; γ and β are C × 1 × 1 × groups × channels of a group.
+    Values may be bfloat16: then so is y, and everything in between is float32.
     """
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, weights: Tensor, bias: Tensor, epsilon: float) -> Tensor:  # noqa: ANN401 - torch's own
         """Return the normalised values."""
-        variance, mean = torch.var_mean(values, dim=(2, 4), correction=0, keepdim=True)
+        wide = _widened(values)
+        variance, mean = torch.var_mean(wide, dim=(2, 4), correction=0, keepdim=True)
         scale = torch.rsqrt(variance + epsilon)
         ctx.save_for_backward(values, weights, mean, scale)
         weight = scale * weights
-        return torch.addcmul(bias - mean * weight, values, weight)
+        return torch.addcmul(bias - mean * weight, wide, weight).to(values.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's own
@@ -151,6 +187,8 @@ class StackedGroupNorm(torch.autograd.Function):
         """
         (grad,) = grads
         values, weights, mean, scale = ctx.saved_tensors
+        dtype = values.dtype
+        grad, values = _widened(grad), _widened(values)
         count = values.shape[2] * values.shape[4]
         grad_sum = grad.sum(dim=2, keepdim=True)
         weight_grad = ((grad * values).sum(dim=2, keepdim=True) - mean * grad_sum) * scale
@@ -158,7 +196,7 @@ class StackedGroupNorm(torch.autograd.Function):
         second = (weights * weight_grad).sum(dim=4, keepdim=True) / count
         by_x = -scale * scale * second
         grad_of_values = torch.addcmul(-(scale * first + by_x * mean), values, by_x)
-        grad_of_values = grad_of_values.addcmul_(grad, scale * weights)
+        grad_of_values = grad_of_values.addcmul_(grad, scale * weights).to(dtype)
         grad_of_weights, grad_of_bias = (part.sum(dim=1, keepdim=True) for part in (weight_grad, grad_sum))
         return grad_of_values, grad_of_weights, grad_of_bias, None
 
@@ -170,3 +208,126 @@ def group_norm(values: Tensor, groups: int, weights: Tensor, bias: Tensor, epsil
     weight, shift = (value.view(clients, 1, 1, groups, channels // groups) for value in (weights, bias))
     result: Tensor = StackedGroupNorm.apply(shaped, weight, shift, epsilon)  # type: ignore[no-untyped-call]
     return result.view(values.shape)
+
+
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_FIRST = 0xBF58476D1CE4E5B9 - 2**64
+_SECOND = 0x94D049BB133111EB - 2**64
+_MASK = 2**40
+"""Counters of one mask lie below those of the next."""
+_LEVELS = 2**16
+PER_WORD = 4
+"""Places that one 64-bit word decides about."""
+
+
+def client_keys(seed: int, round_: int, users: IntArray) -> IntArray:
+    """Return a key for each user in a round.
+
+    >>> client_keys(0, 3, np.array([7])) == client_keys(0, 3, np.array([8, 7]))[1:]
+    array([ True])
+    """
+    base = int(np.random.SeedSequence((seed, round_)).generate_state(1, np.uint64)[0].astype(np.int64))
+    return mix_bits(base + torch.tensor(users + 1) * _GOLDEN).numpy()
+
+
+def step_keys(keys: Tensor, steps: Tensor) -> Tensor:
+    """Return the keys of clients' steps."""
+    return mix_bits(keys + steps * _GOLDEN)
+
+
+def mix_bits(words: Tensor) -> Tensor:
+    """Return 64-bit words scrambled, each on its own; multiplication wraps around at 2^64."""
+    words = (words ^ _shifted(words, 30)) * _FIRST
+    words = (words ^ _shifted(words, 27)) * _SECOND
+    return words ^ _shifted(words, 31)
+
+
+def _shifted(words: Tensor, by: int) -> Tensor:
+    """Shift to the right, zeros in front; torch's own shift repeats the sign."""
+    return torch.bitwise_and(words >> by, 2 ** (64 - by) - 1)
+
+
+def counters(places: int, number: int, device: torch.device) -> Tensor:
+    """Return the counters of the first `places` places of a step's mask of this number: one for four places."""
+    words = torch.arange(-(-places // PER_WORD), device=device)
+    return (words + number * _MASK) * _GOLDEN
+
+
+def levels(keys: Tensor, counted: Tensor) -> Tensor:
+    """Return levels from -2^15 to 2^15 - 1, four for each counter, for each key."""
+    quarters: Tensor = _Quarters.apply(mix_bits(keys.unsqueeze(-1) + counted))  # type: ignore[no-untyped-call]
+    return quarters
+
+
+class _Quarters(torch.autograd.Function):
+    """The four quarters of each word; a function of its own because `torch.func.vmap` cannot do it by itself."""
+
+    @staticmethod
+    def forward(words: Tensor) -> Tensor:
+        return words.view(torch.int16)
+
+    @staticmethod
+    def setup_context(ctx: object, inputs: tuple[Tensor], output: Tensor) -> None:
+        """Keep nothing: integers have no gradient."""
+
+    @staticmethod
+    def vmap(info: object, in_dims: tuple[int], words: Tensor) -> tuple[Tensor, int]:
+        """Do the same for a stack of words."""
+        del info
+        return words.movedim(in_dims[0], 0).contiguous().view(torch.int16), 0
+
+
+def share(probability: float) -> tuple[int, float]:
+    """Return the lowest level that is kept, and the factor 1/(1 - p) that keeps the mean; p in 1/65536.
+
+    >>> share(0.5)
+    (0, 2.0)
+    """
+    dropped = min(round(probability * _LEVELS), _LEVELS - 1)
+    return dropped - _LEVELS // 2, _LEVELS / (_LEVELS - dropped)
+
+
+class Draws:
+    """Counts the masks that one pass through a model has drawn: each call of a layer draws another."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def start(self, *_: object) -> None:
+        """Begin a pass; a hook before the model's own call."""
+        self.count = 0
+
+    def take(self) -> int:
+        """Return the number of the next mask."""
+        self.count += 1
+        return self.count - 1
+
+
+class KeyedDropout(nn.Module):
+    """`torch.nn.Dropout` with the mask of a key: (mask / (1 - p)) · x; the identity when the model is tested.
+
+    The key is a buffer, so that `torch.func.functional_call` can give every client its own.
+
+    >>> draws = Draws()
+    >>> drop = KeyedDropout(0.5, draws)
+    >>> first, second = drop(torch.ones(2, 8)), drop(torch.ones(2, 8))
+    >>> draws.start()
+    >>> torch.equal(drop(torch.ones(2, 8)), first), torch.equal(first, second)
+    (True, False)
+    """
+
+    key: Tensor
+
+    def __init__(self, probability: float, draws: Draws) -> None:
+        super().__init__()
+        self.probability, self.draws = probability, draws
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the values, some dropped and the others enlarged."""
+        if not self.training or not self.probability:
+            return values
+        places = values.numel()
+        lowest, factor = share(self.probability)
+        uniform = levels(self.key, counters(places, self.draws.take(), values.device))
+        return values * (uniform[:places].view(values.shape) >= lowest) * factor

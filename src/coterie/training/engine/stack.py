@@ -7,7 +7,7 @@ is stacked by `torch.func.vmap`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Container
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,47 +15,41 @@ from torch.func import vmap
 from torch.nn import functional
 
 from coterie.errors import UsageError
-from coterie.training.engine.dropout import PER_WORD, KeyedDropout, counters, levels, share
-from coterie.training.engine.kernels import convolve, group_norm
-from coterie.training.engine.vector import ParameterLayout, call_with
-from coterie.training.models import dropout_keys
+from coterie.training.engine.kernels import (
+    PER_WORD,
+    KeyedDropout,
+    convolve,
+    counters,
+    group_norm,
+    levels,
+    share,
+)
+from coterie.training.models import ParameterLayout, call_with, dropout_keys
 
 _IMAGES = 5
 """Dimensions of stacked images."""
 
 
-class Layer(Protocol):
-    """One layer of all clients; `parameters` are in the layout that its `pack` made."""
-
-    names: tuple[str, ...]
-
-    def pack(self, parameters: list[Tensor]) -> list[Tensor]:
-        """Return the module's parameters, stacked over clients, in the layout that is quick to compute with."""
-        ...
-
-    def unpack(self, parameters: list[Tensor]) -> list[Tensor]:
-        """Undo `pack`."""
-        ...
-
-    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
-        """Return the layer's outputs; `keys` are the clients' keys of dropout in this step."""
-        ...
-
-
-class _Plain:
-    """A layer whose parameters stay as they are."""
+class Layer(ABC):
+    """One layer of all clients; `names` are those of its parameters."""
 
     def __init__(self, names: tuple[str, ...] = ()) -> None:
         self.names = names
 
     def pack(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Return the module's parameters, stacked over clients, in the layout that is quick to compute with."""
         return parameters
 
     def unpack(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Undo `pack`."""
         return parameters
 
+    @abstractmethod
+    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
+        """Return the outputs for packed parameters; `keys` are the clients' keys of dropout in this step."""
 
-class _Convolution(_Plain):
+
+class _Convolution(Layer):
     def __init__(self, module: nn.Conv2d, names: tuple[str, ...]) -> None:
         super().__init__(names)
         self.channels = module.in_channels
@@ -78,11 +72,11 @@ class _Convolution(_Plain):
         if torch.is_autocast_enabled(values.device.type):  # which knows torch's own convolutions only
             dtype = torch.get_autocast_dtype(values.device.type)
             values, weights = values.to(dtype), weights.to(dtype)
-        outputs = convolve(values, weights, self.kernel, self.stride, self.padding).to(torch.float32)
+        outputs = convolve(values, weights, self.kernel, self.stride, self.padding)
         return outputs + bias[0][:, None, None, None] if bias else outputs
 
 
-class _Linear(_Plain):
+class _Linear(Layer):
     def pack(self, parameters: list[Tensor]) -> list[Tensor]:
         weights, *bias = parameters
         return [weights.transpose(1, 2), *bias]
@@ -95,7 +89,7 @@ class _Linear(_Plain):
         return torch.baddbmm(bias[0][:, None], values, weights) if bias else torch.bmm(values, weights)
 
 
-class _GroupNorm(_Plain):
+class _GroupNorm(Layer):
     def __init__(self, module: nn.GroupNorm, names: tuple[str, ...]) -> None:
         super().__init__(names)
         self.groups, self.epsilon = module.num_groups, module.eps
@@ -106,7 +100,7 @@ class _GroupNorm(_Plain):
         return group_norm(values, self.groups, weights, bias, self.epsilon)
 
 
-class _Pooling(_Plain):
+class _Pooling(Layer):
     def __init__(self, module: nn.MaxPool2d) -> None:
         super().__init__()
         self.module = module
@@ -120,20 +114,20 @@ class _Pooling(_Plain):
         return pooled.permute(0, 2, 3, 1).view(*values.shape[:2], *pooled.shape[2:], -1)
 
 
-class _Rectifier(_Plain):
+class _Rectifier(Layer):
     def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
         del parameters, keys
         return torch.relu(values)
 
 
-class _Flatten(_Plain):
+class _Flatten(Layer):
     def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
         """Put the values of an example in a row, in the order channels × height × width of the module's twin."""
         del parameters, keys
         return values.permute(0, 1, 4, 2, 3).flatten(2) if values.ndim == _IMAGES else values.flatten(2)
 
 
-class _Dropout(_Plain):
+class _DropoutLayer(Layer):
     def __init__(self, module: KeyedDropout, number: int) -> None:
         super().__init__()
         self.module, self.number = module, number
@@ -214,7 +208,7 @@ def _layer(module: nn.Module, names: tuple[str, ...], masks: int, *, images: boo
     kind = type(module)
     layer: Layer | None = None
     if isinstance(module, KeyedDropout):
-        layer = _Dropout(module, masks)
+        layer = _DropoutLayer(module, masks)
     elif kind is nn.ReLU:
         layer = _Rectifier()
     elif isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1):

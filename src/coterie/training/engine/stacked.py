@@ -2,20 +2,21 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from coterie.errors import UsageError
 from coterie.training.data.dataset import UserData
-from coterie.training.engine.dropout import client_keys, step_keys
 from coterie.training.engine.hardware import Numerics, Stop, Stopped, Workers, available_cores
-from coterie.training.engine.separate import SeparateTrainer
+from coterie.training.engine.kernels import client_keys, step_keys
 from coterie.training.engine.stack import LayerStack, Stack, stack_of
-from coterie.training.engine.trainer import Part, Timetable, Trainer, timetable
-from coterie.training.engine.vector import flatten
+from coterie.training.engine.trainer import Part, SeparateTrainer, Trainer, orders
+from coterie.training.models import flatten
 from coterie.training.settings import LocalTraining
 from coterie.values import IntArray
 from coterie.values.checks import check_count
@@ -47,6 +48,48 @@ def capture_graph(action: Callable[[], None], device: torch.device) -> Callable[
         with torch.cuda.graph(graph):
             action()
     return graph.replay
+
+
+@dataclass(frozen=True, eq=False)
+class Timetable:
+    """The minibatches of several users side by side, filled up to equal size with examples that count nothing.
+
+    `places[c, s, b]` is an example and `real[c, s, b]` says whether it counts; users with fewer steps have rows
+    without any real example at the end.
+    """
+
+    places: IntArray
+    real: NDArray[np.float32]
+
+    @property
+    def steps(self) -> int:
+        """The most steps of any user."""
+        return int(self.places.shape[1])
+
+    @property
+    def active(self) -> NDArray[np.float32]:
+        """Users × steps: 1 where the user takes the step, 0 where it has finished before."""
+        return self.real[:, :, 0]
+
+    @property
+    def examples(self) -> NDArray[np.float32]:
+        """Users × steps: the number of examples that count."""
+        total: NDArray[np.float32] = self.real.sum(axis=2)
+        return total
+
+
+def timetable(user_data: UserData, settings: LocalTraining, users: IntArray, round_: int, seed: int) -> Timetable:
+    """Return the timetable of some users in a round."""
+    steps = settings.steps(int(np.max(user_data.sizes[users], initial=0)))
+    places = np.zeros((len(users), steps, settings.minibatch), dtype=np.int64)
+    real = np.zeros(places.shape, dtype=np.float32)
+    for client, user in enumerate(users.tolist()):
+        own = orders(user_data, settings, user, round_, seed)
+        size, taken = own.shape[1], settings.steps(own.shape[1])
+        places[client] = own[0, 0]
+        row, counts = (table[client, :taken].reshape(settings.epochs, -1) for table in (places, real))
+        row[:, :size], counts[:, :size] = own, 1.0
+    return Timetable(places, real)
 
 
 class Steps:
@@ -187,7 +230,7 @@ class StackedTrainer(Trainer):
         super().__init__(model, user_data, settings, seed=seed, numerics=numerics, workers=workers)
         check_count(cohort, "the number of users per round")
         self.stack = stack_of(self.model, self.data.images.shape[1:], self.layout)
-        self._most = settings.steps(int(np.diff(self.data.starts).max()))
+        self._most = settings.steps(int(self.data.sizes.max()))
         if compiled and not isinstance(self.stack, LayerStack):
             raise UsageError(
                 "only a torch.nn.Sequential of convolutions, linear layers, GroupNorm, max pooling, ReLU, dropout "
@@ -201,13 +244,13 @@ class StackedTrainer(Trainer):
         self.chunk = self._fitting(cohort) if chunk is None else check_count(chunk, "the chunk of clients")
 
     def _parts(self, parameters: Tensor, users: IntArray, round_: int) -> Iterator[Part]:
-        sizes = self.data.starts[users + 1] - self.data.starts[users]
+        sizes = self.data.sizes[users]
         order = np.argsort(-sizes, kind="stable")
         rate = self.settings.rate(round_)
 
         def train(stack: Stack, rows: IntArray, stop: Stop) -> Part:
             table = timetable(self.data, self.settings, users[rows], round_, self.seed)
-            steps = self._loaded(stack, len(rows))
+            steps = self._training_state(stack, len(rows))
             steps.load(parameters, table, client_keys(self.seed, round_, users[rows]), rate)
             for _ in range(table.steps):
                 if stop():
@@ -223,7 +266,7 @@ class StackedTrainer(Trainer):
             train, [order[start : start + self.chunk] for start in range(0, len(order), self.chunk)]
         )
 
-    def _loaded(self, stack: Stack, clients: int) -> Steps:
+    def _training_state(self, stack: Stack, clients: int) -> Steps:
         """Return the state to train in: on a GPU always the same, since its steps are captured."""
         if self.device.type != "cuda":
             return self._state(stack, clients)

@@ -1,25 +1,32 @@
-"""Local training of a round's users: which examples go in when, what comes out, and the checks around it."""
+"""Local training of a round's users, and the test of a model: which examples go in when, and what comes out.
 
+`SeparateTrainer` is the plain way, every client an ordinary module with an ordinary optimiser; `stacked.py` trains
+many clients as one.
+"""
+
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from coterie.errors import UsageError
 from coterie.training.data.dataset import UserData
-from coterie.training.engine.hardware import Numerics, available_cores, one_core
-from coterie.training.engine.vector import ParameterLayout
-from coterie.training.models import prepare_model
+from coterie.training.engine.hardware import Numerics, Stop, Stopped, Workers, available_cores, one_core
+from coterie.training.engine.kernels import KeyedDropout, client_keys, step_keys
+from coterie.training.engine.stack import channels_last
+from coterie.training.models import ParameterLayout, flatten, prepare_model, unflatten
 from coterie.training.settings import LocalTraining
 from coterie.values import FloatArray, IntArray
-from coterie.values.arrays import check_users, frozen_integers
-from coterie.values.checks import check_count
+from coterie.values.checks import check_count, check_users, frozen_integers
 
 _MOST_NAMES = 10  # in a message
+_TESTED_ON_CPU, _TESTED_ON_GPU = 250, 2000  # examples at a time
 
 
 class Diverged(UsageError):  # noqa: N818 - it names what happened
@@ -27,30 +34,32 @@ class Diverged(UsageError):  # noqa: N818 - it names what happened
 
 
 @dataclass(frozen=True, eq=False)
-class Updates:
-    """What each user's training gave: x_i - x, the way from the global parameters to its own.
+class _Training:
+    """What is known of a round's users when they have trained.
 
     `losses[i]` is the mean loss over all examples that user i met, as it met them. Users in `diverged` got numbers
     that are not finite: their updates are zero, and their losses the mean of the others'.
     """
 
     users: IntArray
-    vectors: Tensor
-    """Users × D, float32, on the training device."""
     weights: IntArray
     losses: FloatArray
     diverged: IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class MeanUpdate:
-    """The weighted mean Σ w_i (x_i - x) / Σ w_i of a round's updates; the rest is as in `Updates`."""
+class Updates(_Training):
+    """What each user's training gave: x_i - x, the way from the global parameters to its own."""
 
-    users: IntArray
+    vectors: Tensor
+    """Users × D, float32, on the training device."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeanUpdate(_Training):
+    """The weighted mean Σ w_i (x_i - x) / Σ w_i of a round's updates."""
+
     vector: Tensor
-    weights: IntArray
-    losses: FloatArray
-    diverged: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +118,12 @@ class Trainer(ABC):
         """
         numbers = self._check(parameters, users, round_)
         vectors = torch.empty((len(numbers), self.layout.dimension), device=self.device)
-        losses = np.empty(len(numbers))
-        with one_core(self.device):
-            for part, part_losses in self._checked_parts(parameters, numbers, round_):
-                vectors[torch.from_numpy(part.rows).to(self.device)] = part.vectors
-                losses[part.rows] = part_losses
-        return Updates(numbers, vectors, self._weights(numbers), *self._separate(numbers, losses, round_))
+
+        def put(part: Part) -> None:
+            vectors[torch.from_numpy(part.rows).to(self.device)] = part.vectors
+
+        losses, diverged = self._train(parameters, numbers, round_, put)
+        return Updates(numbers, self._weights(numbers), losses, diverged, vectors)
 
     def mean(self, parameters: Tensor, users: Sequence[int] | IntArray, round_: int) -> MeanUpdate:
         """Train users and return their weighted mean update, with few chunks of updates in memory at a time."""
@@ -122,15 +131,15 @@ class Trainer(ABC):
         weights = self._weights(numbers)
         shares = (weights / weights.sum()).astype(np.float32)
         vector = torch.zeros(self.layout.dimension, device=self.device)
-        losses = np.empty(len(numbers))
-        with one_core(self.device):
-            for part, part_losses in self._checked_parts(parameters, numbers, round_):
-                vector += torch.from_numpy(shares[part.rows]).to(self.device) @ part.vectors
-                losses[part.rows] = part_losses
-        return MeanUpdate(numbers, vector, weights, *self._separate(numbers, losses, round_))
+
+        def add(part: Part) -> None:
+            vector.add_(torch.from_numpy(shares[part.rows]).to(self.device) @ part.vectors)
+
+        losses, diverged = self._train(parameters, numbers, round_, add)
+        return MeanUpdate(numbers, weights, losses, diverged, vector)
 
     def _weights(self, users: IntArray) -> IntArray:
-        return self.settings.weights(self.data.starts[users + 1] - self.data.starts[users])
+        return self.settings.weights(self.data.sizes[users])
 
     def _check(self, parameters: Tensor, users: Sequence[int] | IntArray, round_: int) -> IntArray:
         check_count(round_, "the round", least=0)
@@ -145,49 +154,110 @@ class Trainer(ABC):
             raise UsageError("a user was given twice to train in one round")
         return numbers
 
-    def _checked_parts(
-        self, parameters: Tensor, users: IntArray, round_: int
-    ) -> Iterator[tuple[Part, FloatArray]]:
-        """Yield the parts with their losses; of a user whose numbers are not finite, zeros and a loss of NaN."""
-        for part in self._compute_parts(parameters.to(self.device), users, round_):
-            # A sum of absolute values is finite only if every value is; it comes with the losses in one piece.
-            sizes, losses = torch.stack((part.vectors.norm(p=1, dim=1), part.losses)).double().cpu().numpy()
-            diverged = ~np.isfinite(sizes + losses)
-            if diverged.any():
-                part.vectors[torch.from_numpy(diverged).to(self.device)] = 0.0
-                losses[diverged] = np.nan
-            yield part, losses
-
-    def _separate(self, users: IntArray, losses: FloatArray, round_: int) -> tuple[FloatArray, IntArray]:
-        """Return losses without NaN, and the users who had one; refuse a round in which all had."""
+    def _train(
+        self, parameters: Tensor, users: IntArray, round_: int, take: Callable[[Part], None]
+    ) -> tuple[FloatArray, IntArray]:
+        """Hand every part to `take`, a diverged user's update as zeros; return losses, and who diverged."""
+        losses = np.empty(len(users))
+        with one_core(self.device):
+            parts = self._parts(parameters.to(self.device), users, round_)
+            while (part := self._next(parts)) is not None:
+                # A sum of absolute values is finite only if every value is; it comes with the losses in one piece.
+                sizes, own = torch.stack((part.vectors.norm(p=1, dim=1), part.losses)).double().cpu().numpy()
+                bad = ~np.isfinite(sizes + own)
+                if bad.any():
+                    part.vectors[torch.from_numpy(bad).to(self.device)] = 0.0
+                losses[part.rows] = np.where(bad, np.nan, own)
+                take(part)
         missing = np.isnan(losses)
         diverged = users[missing]
         if missing.all():
-            names = ", ".join(self._name(user) for user in diverged[:_MOST_NAMES].tolist())
+            names = self.data.names or range(self.data.users)
+            some = ", ".join(str(names[user]) for user in diverged[:_MOST_NAMES])
             others = " and others" if len(diverged) > _MOST_NAMES else ""
             raise Diverged(
                 f"training gave numbers that are not finite in round {round_} for all {len(users)} users "
-                f"({names}{others}); lower the learning rate ({self.settings.rate(round_):g} in this round), or "
+                f"({some}{others}); lower the learning rate ({self.settings.rate(round_):g} in this round), or "
                 "look for such numbers in their data"
             )
         return np.where(missing, losses[~missing].mean(), losses), diverged
 
-    def _compute_parts(self, parameters: Tensor, users: IntArray, round_: int) -> Iterator[Part]:
-        """Yield the parts; a GPU computes each under the trainer's numerics, whatever the caller's are."""
-        parts = self._parts(parameters, users, round_)
-        if self.device.type == "cpu":
-            yield from parts
-            return
-        while True:
-            with self.numerics.applied():
-                part = next(parts, None)
-            if part is None:
-                return
-            yield part
+    def _next(self, parts: Iterator[Part]) -> Part | None:
+        """Compute the next part, on a GPU under the trainer's numerics, whatever the caller's are."""
+        with nullcontext() if self.device.type == "cpu" else self.numerics.applied():
+            return next(parts, None)
 
-    def _name(self, user: int) -> str:
-        names = self.data.names
-        return str(user) if names is None else names[user]
+
+class SeparateTrainer(Trainer):
+    """Trains every client by itself: on a CPU several side by side, on a GPU one after the other.
+
+    On one kind of CPU it gives the same bits on any number of cores, and whoever trains beside a user.
+    """
+
+    chunk = 1
+
+    def __init__(
+        self,
+        model: nn.Module,
+        user_data: UserData,
+        settings: LocalTraining,
+        *,
+        seed: int = 0,
+        numerics: Numerics | None = None,
+        workers: int | None = None,
+    ) -> None:
+        super().__init__(model, user_data, settings, seed=seed, numerics=numerics, workers=workers)
+        if self.device.type == "cpu":
+            _check_randomness(self.model, self.data.images[:1])
+            channels_last(self.model)
+        self._side_by_side = Workers([copy.deepcopy(self.model) for _ in range(self.workers)])
+
+    def _parts(self, parameters: Tensor, users: IntArray, round_: int) -> Iterator[Part]:
+        settings, data = self.settings, self.data
+        keys = torch.from_numpy(client_keys(self.seed, round_, users)).to(self.device)
+
+        def train(model: nn.Module, row: int, stop: Stop) -> Part:
+            """Return one user's update and mean loss."""
+            user = int(users[row])
+            unflatten(model, parameters)
+            optimiser = torch.optim.SGD(
+                [value for value in model.parameters() if value.requires_grad],
+                lr=settings.rate(round_),
+                momentum=settings.momentum,
+                weight_decay=settings.weight_decay,
+            )
+            examples = int(data.sizes[user])
+            own_keys = step_keys(keys[row], torch.arange(settings.steps(examples), device=self.device))
+            total = torch.zeros((), device=self.device)
+            for step, places in enumerate(minibatches(data, settings, user, round_, self.seed)):
+                if stop():
+                    raise Stopped
+                for module in model.modules():
+                    if isinstance(module, KeyedDropout):
+                        module.key = own_keys[step]
+                minibatch = torch.tensor(places, device=self.device)
+                loss = functional.cross_entropy(model(data.images[minibatch]), data.labels[minibatch])
+                optimiser.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                total += loss.detach() * len(places)
+            vector = flatten(model) - parameters
+            return Part(np.array([row]), vector[None], (total / (settings.epochs * examples))[None])
+
+        return self._side_by_side.map(train, range(len(users)))
+
+
+def _check_randomness(model: nn.Module, example: Tensor) -> None:
+    """Refuse a model that draws from torch's own generator, which all clients that train side by side share."""
+    before = torch.random.get_rng_state()
+    with torch.no_grad():
+        model(example)
+    if not torch.equal(torch.random.get_rng_state(), before):
+        torch.random.set_rng_state(before)
+        raise UsageError(
+            "the model draws random numbers of its own, which clients that train side by side cannot do; "
+            "use torch.nn.Dropout layers"
+        )
 
 
 _ORDER = 1
@@ -215,43 +285,55 @@ def minibatches(
             yield order[start : start + settings.minibatch]
 
 
-@dataclass(frozen=True, eq=False)
-class Timetable:
-    """The minibatches of several users side by side, filled up to equal size with examples that count nothing.
+@dataclass(frozen=True)
+class Evaluation:
+    """The share of test examples whose label the model gives the highest output, and their mean loss."""
 
-    `places[c, s, b]` is an example and `real[c, s, b]` says whether it counts; users with fewer steps have rows
-    without any real example at the end.
+    accuracy: float
+    loss: float
+
+
+def evaluate(
+    model: nn.Module, parameters: Tensor, user_data: UserData, *, workers: int | None = None
+) -> Evaluation:
+    """Test a model with these parameters (D values) where the data are; the module itself stays as it is.
+
+    On a CPU `workers` parts of the test set are computed side by side, one core each: as many as there are cores,
+    unless given. The result does not depend on their number.
+
+    >>> from coterie.training import Examples, Partition
+    >>> examples = Examples(torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
+    >>> user_data = UserData(examples, Partition.from_users(2, [[0, 1]]), examples, classes=2)
+    >>> result = evaluate(nn.Linear(1, 2, bias=False), torch.tensor([1.0, -1.0]), user_data)
+    >>> result.accuracy, round(result.loss, 5)
+    (1.0, 0.12693)
     """
+    user_data = user_data.to(user_data.images.device)
+    device = user_data.images.device
+    images, labels = user_data.test.images, user_data.test.labels
+    on_cpu = device.type == "cpu"
+    size = _TESTED_ON_CPU if on_cpu else _TESTED_ON_GPU
+    most = available_cores() if workers is None else check_count(workers, "the number of workers")
 
-    places: IntArray
-    real: NDArray[np.float32]
+    def test(replica: nn.Module, start: int, stop: Stop) -> Tensor:
+        """Return how many of a part are right, and the sum of its losses."""
+        del stop
+        with torch.no_grad():
+            outputs, right = replica(images[start : start + size]), labels[start : start + size]
+            loss = functional.cross_entropy(outputs, right, reduction="sum")
+            return torch.stack(((outputs.argmax(dim=1) == right).sum().double(), loss.double()))
 
-    @property
-    def steps(self) -> int:
-        """The most steps of any user."""
-        return int(self.places.shape[1])
-
-    @property
-    def active(self) -> NDArray[np.float32]:
-        """Users × steps: 1 where the user takes the step, 0 where it has finished before."""
-        return self.real[:, :, 0]
-
-    @property
-    def examples(self) -> NDArray[np.float32]:
-        """Users × steps: the number of examples that count."""
-        total: NDArray[np.float32] = self.real.sum(axis=2)
-        return total
+    with one_core(device):
+        starts = range(0, len(labels), size)
+        replicas = [_replica(model, parameters, device) for _ in range(min(most, len(starts)) if on_cpu else 1)]
+        right, loss = torch.stack(list(Workers(replicas).map(test, starts))).sum(dim=0).tolist()
+    return Evaluation(int(right) / len(labels), loss / len(labels))
 
 
-def timetable(user_data: UserData, settings: LocalTraining, users: IntArray, round_: int, seed: int) -> Timetable:
-    """Return the timetable of some users in a round."""
-    steps = settings.steps(int(np.max(user_data.starts[users + 1] - user_data.starts[users], initial=0)))
-    places = np.zeros((len(users), steps, settings.minibatch), dtype=np.int64)
-    real = np.zeros(places.shape, dtype=np.float32)
-    for client, user in enumerate(users.tolist()):
-        own = orders(user_data, settings, user, round_, seed)
-        size, taken = own.shape[1], settings.steps(own.shape[1])
-        places[client] = own[0, 0]
-        row, counts = (table[client, :taken].reshape(settings.epochs, -1) for table in (places, real))
-        row[:, :size], counts[:, :size] = own, 1.0
-    return Timetable(places, real)
+def _replica(model: nn.Module, parameters: Tensor, device: torch.device) -> nn.Module:
+    """Return a copy of a model with other parameters, to test it."""
+    replica = copy.deepcopy(model).to(device).eval()
+    unflatten(replica, parameters.to(device))
+    if device.type == "cpu":
+        channels_last(replica)
+    return replica
