@@ -1,0 +1,354 @@
+"""Honest users' devices as a server of any kind meets them: real clients, real bytes, sealed or not.
+
+A server asks for sums by its `Conduct` of a round. What it should do is the default; all else is a deviation,
+which the devices answer, refuse, or answer with what adds up to noise.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from coterie.errors import PeerError, TooFewUsers
+from coterie.secagg import (
+    BatchRules,
+    Charter,
+    Client,
+    DeviceConfiguration,
+    Exposure,
+    IdentityKey,
+    InnerProtocol,
+    Membership,
+    MemoryStore,
+    Outgoing,
+    Quantiser,
+    SealedClient,
+    ServerRound,
+    Sum,
+    Task,
+    Terms,
+    UnsealedClient,
+    found_batch,
+    unsealed_round,
+)
+from coterie.secagg.crypto.quantiser import dequantise
+from coterie.secagg.crypto.ring import Words
+from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.protocols.agreed.messages import (
+    Advertisement,
+    MaskedVector,
+    RosterCall,
+    RosterLine,
+)
+from coterie.secagg.protocols.agreed.server import AgreedRound
+from coterie.secagg.protocols.interface import Group, RoundSetting
+from coterie.secagg.protocols.open import SealedVector
+from coterie.secagg.server import round_call, unsealed_call
+from coterie.secagg.wire.framing import encode
+from coterie.values import FloatArray
+
+SCOPE = "photographs"
+
+Train: TypeAlias = Callable[[str, bytes, bytes], FloatArray]
+"""A user's update, from its id, the model that it was sent, and the training configuration."""
+
+
+@dataclass(frozen=True)
+class DevicePopulation:
+    """Who takes part, in which batches, and what their devices compute."""
+
+    batches: tuple[tuple[str, ...], ...]
+    train: Train
+    model: bytes
+    """The global model, which a server that keeps to the rules sends to everybody."""
+    dimension: int
+    recipe: bytes = b"{}"
+    clip: float = 1.0
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """Weights of users; everyone else has 1."""
+    weight_cap: int = 1
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """All users, batch by batch."""
+        return tuple(user for batch in self.batches for user in batch)
+
+    def batch_of(self, user: str) -> tuple[str, ...]:
+        """Return the batch of a user."""
+        return next(batch for batch in self.batches if user in batch)
+
+    def rules(self, protocol: InnerProtocol) -> BatchRules:
+        """Return the rules of its batches: T is the size of the smallest, words are as wide as they come."""
+        quantiser = Quantiser(protocol.rings[-1], self.clip, self.weight_cap, cohort=len(self.users))
+        privacy = min(map(len, self.batches))
+        return BatchRules(SCOPE, privacy, quantiser, protocol.name, recipe=self.recipe)
+
+    def configuration(self, protocol: InnerProtocol) -> DeviceConfiguration:
+        """Return the owners' configuration of their devices."""
+        privacy = max(2, min(map(len, self.batches)))
+        return DeviceConfiguration(
+            scopes=frozenset({SCOPE}), least_privacy=privacy, inner=frozenset({protocol.name})
+        )
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """What a server does in one round over a model: unless said otherwise, what it should."""
+
+    model: bytes
+    left_out: frozenset[str] = frozenset()
+    """Users whom it does not ask."""
+    lost: frozenset[str] = frozenset()
+    """Users whose vectors it pretends never to have received."""
+    models: Mapping[str, bytes] = field(default_factory=dict)
+    """Other models, for the users to whom it sends them."""
+    recipes: Mapping[str, bytes] = field(default_factory=dict)
+    """Other training configurations, for the users to whom it sends them."""
+    quantiser: Quantiser | None = None
+    """Another quantiser than that of the batches' charters."""
+
+
+@dataclass
+class Transcript:
+    """What a round brought the server: vectors, and the devices' refusals."""
+
+    vectors: dict[str, Words] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+
+    def take(self, server: ServerRound, user: str, answer: bytes | memoryview, quantiser: Quantiser) -> None:
+        """Note a user's answer, and give it to the server's machine; what that refuses stays with the server."""
+        message, tail = messages_from_client.decode(answer)
+        if isinstance(message, SealedVector | MaskedVector):
+            self.vectors[user] = np.frombuffer(tail, dtype=quantiser.ring.dtype)
+        with suppress(PeerError):  # what its own machine refuses, a deviating server has all the same
+            server.receive(user, answer)
+
+    def reason(self, otherwise: str) -> str:
+        """Return why the round came to nothing: the first refusal, or what else is known."""
+        return next(iter(self.refusals.values()), otherwise)
+
+
+class Devices(ABC):
+    """The devices of a population, one round after the other; `sum` is all that a server can ask of them."""
+
+    def __init__(self, population: DevicePopulation, protocol: InnerProtocol) -> None:
+        self.population, self.protocol = population, protocol
+        self.rules = population.rules(protocol)
+        self.exposures: list[Exposure] = []
+        """What each round so far gave away by the server's own account."""
+        self._keys = {user: IdentityKey.generate() for user in population.users}
+        self._identities = {user: key.public for user, key in self._keys.items()}
+        self._rounds = 0
+
+    sealed: bool
+    """Whether vectors carry the seal of their batch."""
+    clients: Mapping[str, Client]
+
+    @abstractmethod
+    def sum(self, conduct: Conduct) -> Sum:
+        """Return the sum of what all users that were asked, and not lost, gave in one round.
+
+        A PeerError is a device's refusal, in its own words. Where masks did not cancel, the sum is noise.
+        """
+
+    def _is_real(self, user: str, identity: bytes) -> bool:
+        """Tell devices who is real: the server cannot invent users here, which would be an attack of its own."""
+        return self._identities.get(user) == identity
+
+    def _update(self, user: str, model: bytes, task: Task) -> FloatArray:
+        return self.population.train(user, model, task.recipe)
+
+    def _model(self, user: str, task: Task, conduct: Conduct) -> bytes:
+        """Return the model that a device trains: the one in its terms."""
+        del user, conduct
+        return task.terms.model
+
+    def _exchange(self, server: ServerRound, outgoing: Outgoing, conduct: Conduct, transcript: Transcript) -> None:
+        """Carry messages until the server has none, and note what came of it; a refusal is a missing answer."""
+        phase = 0
+        while outgoing:
+            for user, data in outgoing.items():
+                try:
+                    answer = self.clients[user].receive(data)
+                    if isinstance(answer, Task):
+                        update = self._update(user, self._model(user, answer, conduct), answer)
+                        weight = self.population.weights.get(user, 1)
+                        answer = self.clients[user].seal(answer, update, weight=weight)
+                except PeerError as refusal:
+                    transcript.refusals[user] = str(refusal)
+                    continue
+                if answer is not None and not (user in conduct.lost and phase == self.protocol.upload_phase):
+                    transcript.take(server, user, answer, self.rules.quantiser)
+            outgoing, phase = server.advance(), phase + 1
+
+
+class UnsealedDevices(Devices):
+    """Users in rounds of SecAgg, SecAgg+ or LightSecAgg as published, whatever batches the server chooses by.
+
+    These protocols add vectors and know of no model: it is sent beside them, and users do not compare theirs.
+    (Coterie's own unsealed rounds sign the model too. That stops another model for one user, and nothing else.)
+    """
+
+    sealed = False
+
+    def __init__(self, population: DevicePopulation, protocol: InnerProtocol) -> None:
+        super().__init__(population, protocol)
+        configuration = population.configuration(protocol)
+        self.clients = {
+            user: UnsealedClient(user, key, configuration, self._is_real) for user, key in self._keys.items()
+        }
+
+    def _model(self, user: str, task: Task, conduct: Conduct) -> bytes:
+        del task
+        return conduct.models.get(user, conduct.model)
+
+    def sum(self, conduct: Conduct) -> Sum:
+        """Run one round; every user answers it, since nothing in it contradicts what it knows."""
+        rules = replace(self.rules, quantiser=conduct.quantiser or self.rules.quantiser)
+        asked = {user: key for user, key in self._identities.items() if user not in conduct.left_out}
+        terms = Terms(b"", self.population.dimension, min_included=self.protocol.least_included([1], 1))
+        server = unsealed_round(rules, asked, self._rounds, terms)
+        recipes = {
+            user: encode(unsealed_call(replace(rules, recipe=recipe), self._rounds, terms))
+            for user, recipe in conduct.recipes.items()
+            if user in asked
+        }
+        calls = {**server.start(), **recipes}
+        self._rounds += 1
+        transcript = Transcript()
+        try:
+            self._exchange(server, calls, conduct, transcript)
+            return server.finish().sum
+        except TooFewUsers as error:
+            raise PeerError(transcript.reason(str(error))) from None
+        finally:
+            self.exposures.append(server.exposure())
+
+
+class SealedDevices(Devices):
+    """Users in sealed batches, against a server that takes every liberty which messages leave it."""
+
+    sealed = True
+    clients: Mapping[str, SealedClient]
+
+    def __init__(self, population: DevicePopulation, protocol: InnerProtocol) -> None:
+        super().__init__(population, protocol)
+        configuration = population.configuration(protocol)
+        self.clients = {
+            user: SealedClient(Membership(user, key, configuration, self._is_real, MemoryStore()))
+            for user, key in self._keys.items()
+        }
+        self._charters = self._found_batches(self.rules)
+
+    def _found_batches(self, rules: BatchRules) -> dict[str, Charter]:
+        """Found all batches, or their successors; return every user's charter."""
+        members = [[self.clients[user] for user in batch] for batch in self.population.batches]
+        charters = [found_batch(rules, batch, first=self._rounds) for batch in members]
+        return {client.user: charter for batch, charter in zip(members, charters, strict=True) for client in batch}
+
+    def sum(self, conduct: Conduct) -> Sum:
+        """Run one round as far as the devices go along, and add up what came, whatever the check words say."""
+        if conduct.quantiser is not None and conduct.quantiser != self.rules.quantiser:
+            # No message of a round names a quantiser: only a later charter can bring another.
+            rules = replace(self.rules, quantiser=conduct.quantiser)
+            self._charters, self.rules = self._found_batches(rules), rules
+        calls = {
+            user: encode(round_call(charter, self._rounds, self._terms_of(user, conduct)))
+            for user, charter in self._charters.items()
+            if user not in conduct.left_out
+        }
+        server = self.protocol.server_round(self._groups(conduct), self._setting(self._terms(conduct.model)), 1)
+        transcript = Transcript()
+        try:
+            if conduct.models and isinstance(server, AgreedRound):
+                raise PeerError(self._shown_roster(calls, conduct))
+            self._exchange(server, calls, conduct, transcript)
+            self._demand_vectors(calls.keys() - conduct.lost, transcript)
+            return self._open_sum(server, transcript)
+        except TooFewUsers as error:
+            raise PeerError(transcript.reason(str(error))) from None
+        finally:
+            self._rounds += 1
+            self.exposures.append(server.exposure())
+
+    def _terms(self, model: bytes, configuration: bytes = b"") -> Terms:
+        sizes = [len(batch) for batch in self.population.batches]
+        least = self.protocol.least_included(sizes, self.rules.privacy)
+        return Terms(model, self.population.dimension, min_included=least, configuration=configuration)
+
+    def _terms_of(self, user: str, conduct: Conduct) -> Terms:
+        """Return the terms that a user is shown."""
+        return self._terms(conduct.models.get(user, conduct.model), conduct.recipes.get(user, b""))
+
+    def _setting(self, terms: Terms) -> RoundSetting:
+        rules = self.rules
+        return RoundSetting("sealed", rules.inner, SCOPE, self._rounds, terms, rules.quantiser, rules.parameters)
+
+    def _groups(self, conduct: Conduct) -> list[Group]:
+        """Return who is in a sum together: batches; or everyone alone, for a server that loses users on purpose.
+
+        Such a server proposes to include what is left of a batch, as it would without a seal.
+        """
+        alone = conduct.lost and self.protocol.phases > 1
+        return [
+            Group(charter.digest, charter.privacy, {user: charter.identities[user] for user in users}, b"")
+            for batch in self.population.batches
+            for charter in [self._charters[batch[0]]]
+            for users in ([[user] for user in batch] if alone else [batch])
+        ]
+
+    def _shown_roster(self, calls: Outgoing, conduct: Conduct) -> str:
+        """Show everyone one roster of users with different models; return the first refusal.
+
+        The server's own machine would not make such a roster: who has another model signed for another round.
+        """
+        lines, refusals = [], []
+        for user, call in calls.items():
+            task = self.clients[user].receive(call)
+            assert isinstance(task, Task)  # noqa: S101 - the answer to a call
+            sent = self.clients[user].seal(task, self._update(user, task.terms.model, task))
+            message, _ = messages_from_client.decode(sent)
+            assert isinstance(message, Advertisement)  # noqa: S101 - the first message of these protocols
+            keys = (message.mask_key, message.share_key, message.signature)
+            lines.append(RosterLine(user, self._identities[user], *keys))
+        roster = tuple(sorted(lines, key=lambda line: line.user.encode()))
+        for user in calls:
+            context = self._setting(self._terms_of(user, conduct)).context
+            try:
+                self.clients[user].receive(encode(RosterCall(SCOPE, context, roster)))
+            except PeerError as refusal:
+                refusals.append(str(refusal))
+        return refusals[0]
+
+    def _demand_vectors(self, expected: Iterable[str], transcript: Transcript) -> None:
+        """Raise the refusal of a user whose vector is not there."""
+        for user in sorted(frozenset(expected).difference(transcript.vectors)):
+            withheld = f"{user} sends no vector: not all of its batch are in the round"
+            raise PeerError(transcript.refusals.get(user, withheld))
+
+    def _open_sum(self, server: ServerRound, transcript: Transcript) -> Sum:
+        """Add up all vectors, batch by batch in `open`, and take off what the users let the server take off."""
+        if isinstance(server, AgreedRound):
+            total = server._uploads.total.copy()  # noqa: SLF001 - it looks at what its own machine would discard
+            server._remove_masks(total)  # noqa: SLF001
+            return self._read(total, len(transcript.vectors))
+        parts = []
+        for batch in self.population.batches:
+            vectors = [transcript.vectors[user] for user in batch if user in transcript.vectors]
+            total = np.zeros_like(vectors[0])
+            for words in vectors:
+                self.rules.quantiser.ring.add_into(total, words)
+            parts.append(self._read(total, len(vectors)))
+        return Sum(np.sum([part.values for part in parts], axis=0), sum(part.weight for part in parts))
+
+    def _read(self, total: Words, users: int) -> Sum:
+        """Return what a sum means, or would mean if masks had cancelled in it and everyone had weight 1."""
+        quantiser = self.rules.quantiser
+        try:
+            return dequantise(total, quantiser, users)
+        except PeerError:
+            words = total[: -quantiser.extra_words].astype(np.float64)
+            return Sum(words * quantiser.step - users * quantiser.clip, users)
