@@ -41,7 +41,7 @@ for _ in run.steps():
 run.close()
 run = Run.resume(Path(sys.argv[2]))
 outcomes = [row.outcome for row in read_record(run.folder.record.path).rows]
-found = {"outcomes": outcomes, "strong": run.summary()["strong"], "missing": sorted(MISSING), "refusal": refusal}
+found = {"outcomes": outcomes, "strong": run.rows[-1].strong, "missing": sorted(MISSING), "refusal": refusal}
 print(json.dumps(found))
 """
 OTHERS = {

@@ -5,8 +5,7 @@ import tomllib
 from pathlib import Path
 
 from coterie.experiment.folder import RunFolder
-from coterie.experiment.spec import Spec
-from coterie.experiment.template import spec_fields, toml_value
+from coterie.experiment.spec import Spec, spec_fields, toml_value
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
 

@@ -15,7 +15,7 @@ import torch
 
 from coterie.experiment.run import Run
 from coterie.ledger import Ledger
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 from support.cli.command import coterie
 from support.experiment.tiny import ROUNDS, finished, tiny_spec, told, write_spec
 from support.faults.disk import Disk, fates

@@ -8,7 +8,7 @@ from coterie import UsageError
 from coterie.experiment.parts import prepare
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
-from coterie.training.data.partitioning import DROPOUT_OF_LABEL
+from coterie.training.data.partition import DROPOUT_OF_LABEL
 
 OWN_MODEL = """
 import torch

@@ -52,6 +52,19 @@ def test_a_cut_off_last_line_is_left_out(rows, data, tmp_path_factory):
     assert len(read_record(file.path).rows) == rows
 
 
+def test_users_stand_in_a_row_only_where_there_are_any(tmp_path):
+    """Names of liars and of users who diverged come back; a row without any is written as one always was."""
+    file = written(tmp_path, 1)
+    assert "liars" not in file.path.read_text()
+    row = replace(ROW, step=2, liars=("ann", "bob"), diverged=("cem",))
+    file.add(row)
+    assert read_record(file.path).rows == (ROW, row)
+    assert row.digest == hashlib.sha256(file.path.read_bytes().splitlines()[-1]).hexdigest()
+    file.add(replace(row, liars=(5,)))
+    with pytest.raises(UsageError, match=r"line 4: liars is \[5\]"):
+        read_record(file.path)
+
+
 def test_a_digest_is_of_the_line_as_it_stands(tmp_path):
     """The head's and the rows' digests are those of the file's lines, whoever computes them."""
     file = written(tmp_path, 2)

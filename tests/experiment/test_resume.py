@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from coterie import UsageError
-from coterie.experiment.binding import STEP_STATES
-from coterie.experiment.folder import RunFolder
+from coterie.audit import strong_level
+from coterie.experiment.folder import STEP_STATES, RunFolder
 from coterie.experiment.record import RecordFile, read_record
 from coterie.experiment.run import Run
 from coterie.ledger import Ledger, State
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 from coterie.report.run.result import read_run
 from support.experiment.tiny import PRIVACY, PROTOCOLS, ROUNDS, finished, tiny_spec, told, write_spec
 
@@ -109,7 +109,7 @@ def check_same_run(folder, again, run, cut_off):
     assert states.count(State.UNFINISHED) == cut_off
     assert again.rows[-1].strong == run.rows[-1].strong
     level = 1 if run.spec.aggregation.protocol == "plain" else PRIVACY
-    assert again.summary()["strong"] == level
+    assert strong_level(again.ledger.log()) == level
     assert all(
         {"model", "row"} <= each.files.keys() for each in again.ledger.rounds() if each.state in STEP_STATES
     )
@@ -154,7 +154,7 @@ def test_a_crash_while_the_cut_off_step_is_finished_changes_nothing(data, new_fo
 
 
 LOADED = [
-    "coterie.cli.live", "coterie.experiment.run", "coterie.experiment.secure", "coterie.report.run.page",
+    "coterie.cli.run_view", "coterie.experiment.run", "coterie.experiment.secure", "coterie.report.run.page",
     "matplotlib.figure", "PIL.Image", "torch._inductor.config",
 ]  # fmt: skip
 """What the command needs is loaded once: it shall die in its rounds, and not in its imports."""

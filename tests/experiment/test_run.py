@@ -1,18 +1,26 @@
 """A run is a function of its spec, and cryptography changes its model by no more than quantisation does."""
 
-import json
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from coterie import UsageError
+from coterie.audit import strong_level
+from coterie.coordinator.simulated import SimulatedUsers
 from coterie.experiment.record import read_record
 from coterie.experiment.run import Run
+from coterie.experiment.spec import Spec
+from coterie.experiment.world import World
 from coterie.ledger import Ledger, State
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
+from coterie.report.run.result import read_run
+from support.coordinator.federation import PHASES, WrongShares
 from support.experiment.tiny import OUTCOMES, PRIVACY, PROTOCOLS, ROUNDS, SEALED, finished, tiny_spec
+from support.selectors import OwnSelector
 
 SMALLEST = float(np.finfo(np.float32).eps)
 EXPANSION = 2.0
@@ -70,7 +78,7 @@ def test_the_tiny_run_meets_everything_that_a_round_can_meet(runs, protocol):
     assert [row.outcome for row in run.rows] == OUTCOMES
     assert [row.lost_batches for row in run.rows] == [0, 1, 0, 0]
     assert [row.included for row in run.rows] == [6, 4, 0, 6]
-    assert run.summary()["strong"] == (1 if protocol == "plain" else PRIVACY)
+    assert strong_level(run.ledger.log()) == (1 if protocol == "plain" else PRIVACY)
     assert verify(run.folder.ledger).sound
 
 
@@ -146,7 +154,7 @@ def test_record_ledger_and_summary_tell_the_same(runs, protocol):
     assert [(each.number, str(each.state)) for each in rounds] == [(row.round, row.outcome) for row in run.rows]
     assert all({"model", "row"} <= each.files.keys() for each in rounds)
     assert [each.metrics["accuracy"] for each in rounds] == [row.accuracy for row in run.rows]
-    summary = run.summary()
+    summary = read_run(run.folder.path).summary()
     assert (summary["rounds"], summary["skipped"], summary["lost_batches"]) == (4, 1, 1)
     assert summary["strong"] == (1 if protocol == "plain" else PRIVACY)
     assert summary["accuracy"] == run.rows[-1].accuracy
@@ -165,8 +173,66 @@ def test_examples_weigh_as_much_sealed_as_plainly(data, new_folder):
         Run.start(tiny_spec(data, "open", **shapes), new_folder())
 
 
+def test_a_selector_of_batches_need_not_be_ours(data, new_folder, monkeypatch):
+    """A sealed run whose scheme is a selector that only has a plan ends at the same bits as with ours."""
+    spec = tiny_spec(data, "open")
+    ours = finished(spec, new_folder())
+    named = World.selector
+    monkeypatch.setattr(World, "selector", lambda *arguments: OwnSelector(named(*arguments)))
+    own = finished(spec, new_folder())
+    assert isinstance(own.parts.selector_for(own.ledger.plan), OwnSelector)
+    assert [row.outcome for row in own.rows] == OUTCOMES
+    assert torch.equal(own.parameters, ours.parameters)
+
+
+def test_a_round_goes_through_the_files_that_its_picture_names(data, new_folder, monkeypatch):
+    """Every file of docs/architecture.py's ROUND has a function that one round of the default protocol calls."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "docs")
+    import architecture
+
+    called = set()
+    with Run.start(tiny_spec(data, Spec().aggregation.protocol), new_folder()) as run:
+        sys.setprofile(lambda frame, *_: called.add(frame.f_code.co_filename))
+        try:
+            row = next(run.steps())
+        finally:
+            sys.setprofile(None)
+    assert row.outcome == "committed"
+    for step in architecture.ROUND:
+        assert {str(architecture.PACKAGE / file) for file in step.files} <= called
+
+
 def test_what_is_measured_less_often_is_not_in_the_rows_between(data, new_folder):
     """With evaluate_every, other rows have no accuracy; the last one always has."""
     run = finished(tiny_spec(data, "plain", evaluate_every=3), new_folder())
     assert [row.accuracy is not None for row in run.rows] == [False, False, True, True]
-    assert json.loads(json.dumps(run.summary()))["accuracy"] == run.rows[-1].accuracy
+
+
+@pytest.mark.parametrize("protocol", ["plain", "open"])
+def test_users_whose_numbers_are_not_finite_are_named(data, new_folder, tmp_path, protocol):
+    """A user whose training overflows is in the row of every round that it trained in, and so on the page."""
+    for file in data.glob("*.npz"):
+        with np.load(file) as arrays:
+            scale = 3e38 if file.stem == "user-03" else 1.0
+            np.savez(tmp_path / file.name, images=arrays["images"] * scale / 255.0, labels=arrays["labels"])
+    run = finished(tiny_spec(tmp_path, protocol, training__rounds=3), new_folder())
+    with_user = [3 in each.cohort.users for each in run.ledger.rounds()[:2]]
+    assert [row.diverged for row in run.rows[:2]] == [("user-03",) if each else () for each in with_user]
+    assert any(with_user)
+    notes = read_run(run.folder.path).notes
+    assert sum("training gave user-03 numbers that are not finite" in note for note in notes) == sum(with_user)
+
+
+def test_users_who_break_the_protocol_are_named(data, new_folder, monkeypatch):
+    """Who gives wrong shares is in the row of each round that went on without them, also after a resume."""
+    monkeypatch.setattr(
+        "coterie.experiment.secure.SimulatedUsers",
+        lambda *given: WrongShares(SimulatedUsers(*given), "user-03", PHASES["secagg+"] - 1),
+    )
+    spec = tiny_spec(data, "secagg+", selection__per_round=12, selection__dropout=[0.0], selection__lost=0.0)
+    run = finished(spec, new_folder())
+    run.close()
+    assert {row.liars for row in run.rows} == {("user-03",)}
+    assert read_record(run.folder.record.path).rows == tuple(run.rows)
+    notes = read_run(run.folder.path).notes
+    assert notes[0] == "Round 0 went on without what user-03 sent, proven to have broken the protocol."

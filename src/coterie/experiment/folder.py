@@ -1,11 +1,14 @@
-"""A run's folder: what is in it under which name, and how it survives a crash at any instant."""
+"""A run's folder: what is in it under which name, and how it survives a crash at any instant.
+
+The ledger binds the files together: it has a digest of each, and none counts that was changed.
+"""
 
 import hashlib
 import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import UsageError
-from coterie.experiment.record import RecordFile, RoundRow, row_of
-from coterie.storage.files import atomic_write, reading, remove_unfinished, sync_folder, writing
-from coterie.storage.lock import FileLock
-from coterie.values import FloatArray
+from coterie.experiment.record import RecordFile, RoundRow, RunRecord, head_digest, read_record, row_of
+from coterie.ledger import Ledger, Round, Snapshot, State
+from coterie.storage.files import FileLock, atomic_write, reading, remove_unfinished, sync_folder, writing
+from coterie.values import FloatArray, IntArray
 
 KEPT_EVERY = 10
 """Of the checkpoints every tenth stays, and the newest."""
+
+HEAD, DATA, MODEL, ROW, RESULT, AGGREGATE = "head", "data", "model", "row", "result", "aggregate"
+"""The names of files and parts of files in the ledger: the record's first line, all users' data, a checkpoint, a
+row of the record, a result that was set aside, a mean update that was kept. A run that was extended to more rounds
+has further heads, `head-200` for one of 200 rounds."""
+
+STEP_STATES = (State.COMMITTED, State.ABANDONED, State.SKIPPED)
+"""Rounds that are a step of the run; one that a crash left unfinished is tried again in a new round."""
 
 Parameters = Mapping[str, NDArray[np.float32]]
 
@@ -40,6 +51,8 @@ class PendingResult:
     round: int
     mean: FloatArray
     training_loss: float
+    liars: tuple[str, ...] = ()
+    diverged: tuple[str, ...] = ()
 
 
 class RunFolder:
@@ -93,7 +106,7 @@ class RunFolder:
 
     def save(self, checkpoint: Checkpoint) -> str:
         """Write a checkpoint and return its SHA-256; it counts when the ledger has that."""
-        row = json.dumps(None if checkpoint.row is None else asdict(checkpoint.row))
+        row = json.dumps(None if checkpoint.row is None else checkpoint.row.to_json())
         facts = {"/step": checkpoint.step, "/row": row}
         return _write(self.checkpoint_file(checkpoint.step), facts, checkpoint.parameters)
 
@@ -112,16 +125,18 @@ class RunFolder:
         values = _read(path, digest)
         try:
             row = json.loads(str(values.pop("/row")))
-            found = int(values.pop("/step"))
+            saved = int(values.pop("/step"))
         except (KeyError, ValueError, TypeError):
             raise UsageError(
                 f"{path} is not a checkpoint; put a sound copy there, or start the run anew"
             ) from None
-        return Checkpoint(found, values, None if row is None else row_of(row, str(path)))
+        return Checkpoint(saved, values, None if row is None else row_of(row, str(path)))
 
     def set_aside(self, pending: PendingResult) -> str:
         """Write a round's result before the ledger commits the round; return its SHA-256."""
-        facts = {"/round": pending.round, "/loss": pending.training_loss}
+        facts: dict[str, object] = {"/round": pending.round, "/loss": pending.training_loss}
+        users = {"/liars": pending.liars, "/diverged": pending.diverged}
+        facts |= {name: json.dumps(some) for name, some in users.items() if some}
         return _write(self._pending, facts, {"mean": pending.mean})
 
     def pending(self, round_: int, digest: str) -> PendingResult:
@@ -129,13 +144,21 @@ class RunFolder:
         if not self._pending.exists():
             raise UsageError(f"{self.path} lacks the result of round {round_} (pending.npz); a file was removed")
         values = _read(self._pending, digest)
-        return PendingResult(int(values["/round"]), values["mean"], float(values["/loss"]))
+        liars, diverged = (tuple(json.loads(str(values.get(name, "[]")))) for name in ("/liars", "/diverged"))
+        return PendingResult(int(values["/round"]), values["mean"], float(values["/loss"]), liars, diverged)
 
     def keep_aggregate(self, step: int, mean: FloatArray, users: NDArray[np.integer]) -> str:
         """Keep a step's mean update and whose it is; return the SHA-256."""
         with writing(self.aggregates):
             self.aggregates.mkdir(exist_ok=True)
         return _write(self.aggregate_file(step), {}, {"mean": mean, "users": users})
+
+    def aggregate(self, step: int) -> tuple[FloatArray, IntArray]:
+        """Return a step's mean update, as a map of the file that is read where it is needed, and whose it is."""
+        path = self.aggregate_file(step)
+        with np.load(path, allow_pickle=False) as file:
+            users = file["users"]
+        return _mapped(path, "mean"), users
 
     def checkpoint_file(self, step: int) -> Path:
         """Return where the checkpoint of a step is, or would be."""
@@ -165,7 +188,7 @@ def _read(path: Path, digest: str) -> dict[str, NDArray[Any]]:
     with reading(path):
         data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
-        raise changed(path)
+        raise changed_file(path)
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -173,9 +196,103 @@ def _read(path: Path, digest: str) -> dict[str, NDArray[Any]]:
         raise UsageError(f"{path} is damaged: {error}; put a sound copy there, or start the run anew") from None
 
 
-def changed(path: Path, where: str = "") -> UsageError:
+def _mapped(path: Path, name: str) -> NDArray[Any]:
+    """Return an array of a file that `_write` wrote as a private map: it may be written to, the file stays."""
+    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+        np.lib.format.read_magic(member)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        header = member.tell()
+        place = archive.getinfo(f"{name}.npy").header_offset
+    with path.open("rb") as raw:  # the archive's own header of a file ends with its name and an extra field
+        raw.seek(place + 26)
+        name_length, extra_length = np.frombuffer(raw.read(4), dtype="<u2").tolist()
+    start = place + 30 + name_length + extra_length + header
+    return np.memmap(path, dtype=dtype, mode="c", offset=start, shape=shape)
+
+
+def changed_file(path: Path, where: str = "") -> UsageError:
     """Return what to raise about a file of which the ledger has another digest."""
     return UsageError(
         f"{path}{where} was changed since it was written: the run's ledger has another digest; put the right copy "
         f"there, or start the run anew"
     )
+
+
+@dataclass(frozen=True, eq=False)
+class RunProgress:
+    """How far a run came, by its ledger: the steps whose checkpoint counts, and one that may lack it."""
+
+    steps: tuple[Round, ...]
+    cut_off: Round | None
+
+    @property
+    def model(self) -> str:
+        """The digest of the last checkpoint; empty before the first step."""
+        return self.steps[-1].files[MODEL] if self.steps else ""
+
+
+def progress_of(folder: RunFolder, snapshot: Snapshot) -> RunProgress:
+    """Return how far a run came; refuse a ledger that is not a run's."""
+    if not {HEAD, DATA, MODEL} <= snapshot.files.keys():
+        raise UsageError(
+            f"{folder.path} holds a run that was stopped before its first round; begin it anew in another folder"
+        )
+    ended = [each for each in snapshot.rounds if each.state in STEP_STATES]
+    steps = tuple(each for each in ended if MODEL in each.files)
+    if len(ended) - len(steps) > 1 or steps != tuple(ended[: len(steps)]):
+        raise UsageError(f"{folder.ledger} is not the ledger of a run: rounds of it have no checkpoint")
+    return RunProgress(steps, ended[-1] if len(ended) > len(steps) else None)
+
+
+def read_checked(folder: RunFolder, ledger: Ledger) -> tuple[RunRecord, Snapshot]:
+    """Read a run's record and ledger, and refuse them if a line is not the one whose digest the ledger has.
+
+    Rows follow the ledger, and so does this: beside a run that goes on, the ledger is never behind the record.
+    """
+    path = folder.record.path
+    record = read_record(path) if path.exists() else None
+    ledger.refresh()
+    snapshot = ledger.snapshot()
+    progress = progress_of(folder, snapshot)
+    if record is None:
+        raise UsageError(f"{path} was removed; put it back: the ledger has a run of {len(progress.steps)} rounds")
+    if record.digest not in _heads(snapshot):
+        raise changed_file(path, ", line 1,")
+    if len(record.rows) > len(progress.steps):
+        raise changed_file(path, f", line {len(progress.steps) + 2},")
+    for number, (row, round_) in enumerate(zip(record.rows, progress.steps, strict=False), start=2):
+        if row.digest != round_.files.get(ROW):
+            raise changed_file(path, f", line {number},")
+    return record, snapshot
+
+
+def extend(folder: RunFolder, ledger: Ledger, head: Mapping[str, Any], rounds: int) -> None:
+    """Give a run more rounds: the ledger has the new head's digest first, then the record has the head.
+
+    Between the two the record has its old head, which the ledger knows as well: the run can be extended again.
+    """
+    name, digest = f"{HEAD}-{rounds}", head_digest(head)
+    if ledger.files.get(name) != digest:
+        ledger.bind({name: digest})
+    folder.record.replace_head(dict(head))
+
+
+def _heads(snapshot: Snapshot) -> set[str]:
+    return {digest for name, digest in snapshot.files.items() if name == HEAD or name.startswith(f"{HEAD}-")}
+
+
+def check_files(folder: RunFolder, snapshot: Snapshot) -> None:
+    """Refuse a run of which a checkpoint or a mean update that is there was changed."""
+    progress = progress_of(folder, snapshot)
+    expected = {folder.checkpoint_file(0): snapshot.files[MODEL]}
+    for step, round_ in enumerate(progress.steps, start=1):
+        expected[folder.checkpoint_file(step)] = round_.files[MODEL]
+        if AGGREGATE in round_.files:
+            expected[folder.aggregate_file(step)] = round_.files[AGGREGATE]
+    for path, digest in expected.items():
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:  # most checkpoints are dropped when the next one is there
+            continue
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise changed_file(path)

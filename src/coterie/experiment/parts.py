@@ -1,24 +1,37 @@
-"""Everything that a spec decides before the first round: users' fates, data, model, trainer, selector."""
+"""Everything that a spec decides before the first round: who is away when, data, model, trainer, selector."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
 from coterie.errors import UsageError
-from coterie.experiment.data import data_digest, load_user_data
-from coterie.experiment.rounding import WordRounding
-from coterie.experiment.spec import Spec
+from coterie.experiment.plain import WordRounding
+from coterie.experiment.spec import DataSettings, Spec
 from coterie.experiment.world import World, drawn_dropout, partition_rng
-from coterie.selection import BatchSelector, Selector, selector_named
-from coterie.training.data.dataset import UserData
-from coterie.training.data.fetch import Progress, no_progress
-from coterie.training.data.partitioning import dropout_by_label
+from coterie.selection import BatchSelector, PlanSelector, Selector
+from coterie.training.data.dataset import Dataset, UserData, read_folder
+from coterie.training.data.files import Progress, no_progress
+from coterie.training.data.partition import (
+    Partition,
+    dirichlet,
+    dropout_by_label,
+    iid,
+    read_partition,
+    shards,
+    shards_and_shared,
+)
+from coterie.training.data.published import DATASETS, load
+from coterie.training.engine.hardware import Numerics
 from coterie.training.engine.stacked import make_trainer
 from coterie.training.engine.trainer import Trainer
 from coterie.training.models import make_model
-from coterie.values import BatchPlan, IntArray
+from coterie.values import BatchPlan, FloatArray, IntArray
+
+PARTITIONS = ("iid", "shards", "shards-shared", "dirichlet")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +52,7 @@ class Parts:
     @property
     def plan(self) -> BatchPlan | None:
         """The batches, if the scheme has any."""
-        return self.selector.plan if isinstance(self.selector, BatchSelector) else None
+        return self.selector.plan if isinstance(self.selector, PlanSelector) else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -48,9 +61,9 @@ class Parts:
 
     def selector_for(self, plan: BatchPlan | None) -> Selector:
         """Return the selector for the plan in force."""
-        if plan is None or not isinstance(self.selector, BatchSelector):
+        if plan is None or not isinstance(self.selector, PlanSelector):
             return self.selector
-        return replace(self.selector, plan=plan)
+        return self.selector.over(plan)
 
 
 def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = None) -> Parts:
@@ -63,10 +76,10 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
     if chosen == "by-label":
         user_data = _user_data(spec, progress)
         dropout = dropout_by_label(_label_counts(user_data))
-        world = World(spec.seed, dropout, spec.selection.lost)
+        world = _world(spec, dropout)
         selector = _selector(spec, world)
     else:  # a scheme that cannot be is refused before any data are fetched
-        world = World(spec.seed, drawn_dropout(spec.seed, chosen, spec.data.users), spec.selection.lost)
+        world = _world(spec, drawn_dropout(spec.seed, chosen, spec.data.users))
         selector = _selector(spec, world)
         user_data = _user_data(spec, progress)
     _check_weights(spec, user_data)
@@ -80,9 +93,20 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
     model = make_model(spec.training.model, user_data.classes, spec.seed, user_data.images.shape[1:])
     _check_fit(spec, model, user_data)
     trainer = make_trainer(
-        model, user_data, spec.training, cohort=spec.selection.per_round, seed=spec.seed, workers=workers
+        model,
+        user_data,
+        spec.training,
+        cohort=spec.selection.per_round,
+        seed=spec.seed,
+        numerics=Numerics(bfloat16=spec.training.precision == "bfloat16"),
+        compiled=spec.training.compiled and device.type == "cuda",
+        workers=workers,
     )
     return Parts(spec, world, user_data, model, trainer, selector, digest, _rounding(spec, selector))
+
+
+def _world(spec: Spec, dropout: FloatArray) -> World:
+    return World(spec.seed, dropout, spec.selection.lost, spec.selection.rounds_per_day)
 
 
 def _user_data(spec: Spec, progress: Progress) -> UserData:
@@ -108,7 +132,7 @@ def _selector(spec: Spec, world: World) -> Selector:
             raise UsageError(f"{selection.plan} is a plan of {plan.users} users, not of {users}; set data.users")
         selector: Selector = BatchSelector(plan, selection.per_round, spare=selection.spare)
     else:
-        selector = selector_named(selection.scheme, users, selection.per_round, world.dropout)
+        selector = world.selector(selection.scheme, selection.per_round)
         if isinstance(selector, BatchSelector):
             selector = replace(selector, spare=selection.spare)
     _check_aggregation(spec, selector)
@@ -127,7 +151,7 @@ def _check_aggregation(spec: Spec, selector: Selector) -> None:
             f"the protocol {protocol} needs the package {error.name}, which is not installed; install coterie "
             "with its dependencies, or set aggregation.protocol to plain"
         ) from None
-    if not isinstance(selector, BatchSelector):
+    if not isinstance(selector, PlanSelector):
         if sealed:
             raise UsageError(
                 f"the scheme {spec.selection.scheme} has no batches that could be sealed; choose one such as T4, "
@@ -149,12 +173,12 @@ def _rounding(spec: Spec, selector: Selector) -> WordRounding | None:
     aggregation = spec.aggregation
     if aggregation.protocol != "plain" or aggregation.word_bits == 0:
         return None
-    largest = int(selector.plan.sizes.max()) if isinstance(selector, BatchSelector) else 0
+    largest = int(selector.plan.sizes.max()) if isinstance(selector, PlanSelector) else 0
     return WordRounding(
         word_bits=aggregation.word_bits,
         clip=aggregation.clip,
-        weight_cap=aggregation.weight_cap if spec.training.weighting == "examples" else 1,
-        cohort=spec.selection.per_round + spec.selection.spare * largest,
+        weight_cap=spec.largest_weight,
+        cohort=spec.most_asked(largest),
     )
 
 
@@ -202,3 +226,57 @@ def _device(name: str) -> torch.device:
             f"training.device is {name!r}, which is not here ({first}); give auto, cpu or cuda"
         ) from None
     return device
+
+
+def load_user_data(data: DataSettings, rng: np.random.Generator, progress: Progress = no_progress) -> UserData:
+    """Return the users' data as a spec describes it; published files that are missing are fetched."""
+    if data.source in DATASETS:
+        dataset = load(DATASETS[data.source], data.folder, progress)
+        return UserData.of_dataset(dataset, _partition(data, dataset, rng))
+    if Path(data.source).is_dir():
+        return read_folder(data.source)
+    raise UsageError(
+        f"there is no data set or folder {data.source!r}; give {', '.join(DATASETS)}, or a folder with a file "
+        "NAME.npz for each user, and test.npz"
+    )
+
+
+def data_digest(user_data: UserData) -> str:
+    """Return the SHA-256 of everything that users hold and are tested with."""
+    state = hashlib.sha256()
+    train, test, partition = user_data.train, user_data.test, user_data.partition
+    for part in (train.images, train.labels, test.images, test.labels):
+        values = part.numpy()
+        state.update(f"{values.dtype} {values.shape}".encode())
+        state.update(np.ascontiguousarray(values).data)
+    for indices in (partition.indices, partition.starts):
+        state.update(f"{len(indices)}".encode())
+        state.update(np.ascontiguousarray(indices, dtype="<i8").data)
+    state.update(repr((user_data.classes, user_data.mean, user_data.std, user_data.names)).encode())
+    return state.hexdigest()
+
+
+def _partition(data: DataSettings, dataset: Dataset, rng: np.random.Generator) -> Partition:
+    labels = dataset.train.labels.numpy()
+    match data.partition:
+        case "iid":
+            return iid(len(labels), data.users, rng)
+        case "shards":
+            return _in_order(shards(labels, data.users), data, rng)
+        case "shards-shared":
+            return _in_order(shards_and_shared(labels, data.users, data.shared, rng), data, rng)
+        case "dirichlet":
+            return dirichlet(labels, data.users, data.concentration, rng)
+    if not Path(data.partition).is_file():
+        raise UsageError(
+            f"there is no partition {data.partition!r}; give {', '.join(PARTITIONS)}, or a saved partition's file"
+        )
+    partition = read_partition(data.partition)
+    if len(partition) != data.users:
+        raise UsageError(f"{data.partition} is for {len(partition)} users, not for {data.users}; set data.users")
+    return partition
+
+
+def _in_order(partition: Partition, data: DataSettings, rng: np.random.Generator) -> Partition:
+    """Return shards as they are cut, the first user with the lowest labels, or handed out at random."""
+    return partition.shuffled(rng) if data.order == "random" else partition

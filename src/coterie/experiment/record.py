@@ -1,12 +1,13 @@
 """What a run leaves behind: one JSON line about the run, one per round, written as they happen.
 
-A line that was cut off by a crash is dropped when the record is read; everything before it stands.
+A line that was cut off by a crash is dropped when the record is read; everything before it stands. The same rows
+can be written as TensorBoard's event files.
 """
 
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
@@ -54,11 +55,23 @@ class RoundRow:
     """Rounds without a result so far."""
     seconds: float
     """Time that the round took."""
+    liars: tuple[str, ...] = ()
+    """Users who are proven to have broken the protocol; the round went on without what they sent."""
+    diverged: tuple[str, ...] = ()
+    """Users whose training gave numbers that are not finite; their updates are zero."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as plain data; users of whom there are none are left out."""
+        values = asdict(self)
+        return {name: value for name, value in values.items() if name not in _OPTIONAL or value}
 
     @property
     def digest(self) -> str:
         """The SHA-256 of the row's line in a record."""
-        return _digest(_line(asdict(self)))
+        return _digest(_line(self.to_json()))
+
+
+_OPTIONAL = ("liars", "diverged")
 
 
 @dataclass(frozen=True)
@@ -71,11 +84,36 @@ class RunRecord:
     """The SHA-256 of the head's line."""
 
 
-class RecordFile:
-    """Appends to a record, a line at a time."""
+class LineFile:
+    """A file that grows by lines; a crash or a power cut costs it no more than the last one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def append(self, line: str) -> None:
+        """Add a line; when this returns, a power cut does not take it away."""
+        with writing(self.path), self.path.open("ab") as file:
+            file.write(f"{line}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def lines(self) -> list[bytes]:
+        """Return the lines without a last one that is there in part."""
+        with reading(self.path):
+            return _whole_lines(self.path.read_bytes()).split(b"\n")[:-1]
+
+    def repair(self) -> None:
+        """Drop a last line that a crash cut off."""
+        with reading(self.path):
+            data = self.path.read_bytes()
+        whole = _whole_lines(data)
+        if whole != data:
+            with atomic_write(self.path) as file:
+                file.write(whole)
+
+
+class RecordFile(LineFile):
+    """The record of a run, as it is written."""
 
     def start(self, head: dict[str, Any]) -> str:
         """Begin a new record, whole or not at all; return the SHA-256 of its first line."""
@@ -92,29 +130,13 @@ class RecordFile:
             file.write(head_line(head).encode() + data[data.index(b"\n") :])
 
     def add(self, row: RoundRow) -> None:
-        """Append a round; when this returns, a power cut does not take it away."""
-        with writing(self.path), self.path.open("ab") as file:
-            file.write(f"{_line(asdict(row))}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-
-    def repair(self) -> None:
-        """Drop a last line that a crash cut off."""
-        with reading(self.path):
-            data = self.path.read_bytes()
-        whole = _whole_lines(data)
-        if whole != data:
-            with atomic_write(self.path) as file:
-                file.write(whole)
+        """Append a round."""
+        self.append(_line(row.to_json()))
 
 
 def read_record(path: Path) -> RunRecord:
     """Read a run's record; a last line that is not whole is left out."""
-    try:
-        text = _whole_lines(path.read_bytes()).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read as a run's record: {error}") from None
-    lines = text.split("\n")[:-1]
+    lines = LineFile(path).lines()
     head = _object(lines[0], path, 1) if lines else {}
     if head.get("format") != FORMAT:
         raise UsageError(f"{path} is not a run's record of format {FORMAT}; check the path")
@@ -124,20 +146,28 @@ def read_record(path: Path) -> RunRecord:
                 f"{path}, line 1: {name} is {head.get(name)!r:.40}; the file was changed: put the right copy there"
             )
     rows = (row_of(_object(line, path, n), f"{path}, line {n}") for n, line in enumerate(lines[1:], start=2))
-    return RunRecord(head, tuple(rows), _digest(lines[0]))
+    return RunRecord(head, tuple(rows), sha256(lines[0]).hexdigest())
 
 
 def row_of(values: Mapping[str, Any], where: str) -> RoundRow:
     """Return the row that an object of JSON is; refuse what is none, and a value of the wrong kind."""
-    if values.keys() != {field.name for field in fields(RoundRow)}:
-        raise UsageError(f"{where}: not a round's row; the file was changed: put the right copy there")
+    wrong = "the file was changed: put the right copy there"
+    names = {field.name for field in fields(RoundRow)}
+    if not names.difference(_OPTIONAL) <= values.keys() <= names:
+        raise UsageError(f"{where}: not a round's row; {wrong}")
     hints = get_type_hints(RoundRow)
     for name, value in values.items():
         kinds = get_args(hints[name]) or (hints[name],)
-        whole = type(value) is int and float in kinds
-        if not (type(value) in kinds or whole) or (type(value) is float and not math.isfinite(value)):
-            raise UsageError(f"{where}: {name} is {value!r:.40}; the file was changed: put the right copy there")
-    return RoundRow(**values)
+        if name in _OPTIONAL:
+            sound = isinstance(value, list) and all(isinstance(user, str) for user in value)
+        elif isinstance(value, float):
+            sound = float in kinds and math.isfinite(value)
+        else:
+            sound = type(value) in kinds or (type(value) is int and float in kinds)
+        if not sound:
+            raise UsageError(f"{where}: {name} is {value!r:.40}; {wrong}")
+    users: dict[str, Any] = {name: tuple(values[name]) for name in _OPTIONAL if name in values}
+    return RoundRow(**{**values, **users})
 
 
 def _whole_lines(data: bytes) -> bytes:
@@ -160,7 +190,7 @@ def head_digest(head: Mapping[str, Any]) -> str:
     return _digest(head_line(head))
 
 
-def _object(line: str, path: Path, number: int) -> dict[str, Any]:
+def _object(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
         value = json.loads(line) if len(line) <= LARGEST_LINE else None
     except (ValueError, RecursionError):
@@ -176,3 +206,43 @@ def _line(value: dict[str, Any]) -> str:
 
 def _digest(line: str) -> str:
     return sha256(line.encode()).hexdigest()
+
+
+SCALARS = (
+    "training_loss",
+    "accuracy",
+    "loss",
+    "strong",
+    "fairness_gap",
+    "cardinality",
+    "included",
+    "lost_batches",
+)
+
+
+class EventFiles:
+    """Writes rounds to a folder that TensorBoard reads: first those that a resumed run already has.
+
+    What the stopped run wrote there is taken back, so that every round is there once, and none is missing.
+    """
+
+    def __init__(self, folder: Path, rows: Iterable[RoundRow]) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UsageError("--tensorboard needs the package tensorboard; install coterie[tensorboard]") from None
+        self._writer = SummaryWriter(str(folder), purge_step=0)
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: RoundRow) -> None:
+        """Write one round."""
+        for name in SCALARS:
+            value = getattr(row, name)
+            if value is not None:
+                self._writer.add_scalar(name, value, row.round)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """End the file."""
+        self._writer.close()

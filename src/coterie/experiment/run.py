@@ -9,11 +9,10 @@ does not know is made again, a row that is missing is in the checkpoint.
 import math
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -22,31 +21,33 @@ from numpy.typing import NDArray
 
 from coterie import __version__
 from coterie.audit.measures import RunningMeasures
-from coterie.audit.strong import strong_level
 from coterie.coordinator import Aggregation, Coordinator, RoundOutcome
 from coterie.errors import UsageError
-from coterie.experiment.binding import (
+from coterie.experiment.folder import (
     AGGREGATE,
     DATA,
     HEAD,
     MODEL,
     RESULT,
     ROW,
+    Checkpoint,
+    Parameters,
+    PendingResult,
+    RunFolder,
     check_files,
-    checked_run,
     extend,
     progress_of,
+    read_checked,
 )
-from coterie.experiment.folder import Checkpoint, Parameters, PendingResult, RunFolder
 from coterie.experiment.parts import Parts, prepare
-from coterie.experiment.plain import PlainAggregation
-from coterie.experiment.record import RoundRow, RunRecord
+from coterie.experiment.plain import PlainAggregation, TrainingNotes
+from coterie.experiment.record import RoundRow, RunRecord, read_record
 from coterie.experiment.spec import Spec
 from coterie.ledger import Ledger, Round, Snapshot, State
-from coterie.storage.lock import FileLock
-from coterie.training.data.fetch import Progress, no_progress
-from coterie.training.engine.vector import flatten
-from coterie.training.evaluate import Evaluation, evaluate
+from coterie.storage.files import FileLock
+from coterie.training.data.files import Progress, no_progress
+from coterie.training.engine.trainer import Evaluation, evaluate
+from coterie.training.models import flatten
 from coterie.values import BoolArray, IntArray
 
 if TYPE_CHECKING:  # the cryptography is needed only by runs that use it
@@ -67,7 +68,6 @@ class Run:
         self.parameters = flatten(parts.model).to(parts.trainer.device)
         self.measures = RunningMeasures(parts.user_data.users)
         self.rows: list[RoundRow] = []
-        self._losses: Mapping[int, float] = {}  # of the users that trained in the present step
         self._coordinator = Coordinator(ledger, parts.selector_for, self.spec.seed)
         self._federation = self._open_federation()
 
@@ -91,7 +91,7 @@ class Run:
                 ledger.publish_plan(parts.plan)
             run = cls(folder, lock, parts, ledger)
             if run._federation is not None and spec.aggregation.sealed:
-                run._federation.found()
+                run._federation.form_batches()
             model = folder.save(Checkpoint(0, run._named_parameters(), None))
             head = folder.record.start(run._head())
             # Last: a ledger that is bound to these is one whose run can be resumed.
@@ -117,10 +117,10 @@ class Run:
             lock = stack.enter_context(folder.lock())
             folder.remove_unfinished()
             ledger = stack.enter_context(Ledger.open(folder.ledger))
-            record, snapshot = checked_run(folder, ledger)
+            record, snapshot = read_checked(folder, ledger)
             check_files(folder, snapshot)
-            begun = Spec.from_tables(record.head["spec"], str(folder.record.path))
-            spec = begun if rounds is None else _extended(begun, rounds, path)
+            original = Spec.from_tables(record.head["spec"], str(folder.record.path))
+            spec = original if rounds is None else _with_rounds(original, rounds, path)
             parts = prepare(spec, progress, workers)
             if parts.data_digest != snapshot.files[DATA]:
                 raise UsageError(
@@ -130,7 +130,7 @@ class Run:
             run = cls(folder, lock, parts, ledger)
             run._check_devices(snapshot)
             run._catch_up(record, snapshot)
-            if spec != begun:
+            if spec != original:
                 extend(folder, ledger, record.head | {"spec": spec.tables()}, spec.training.rounds)
             stack.pop_all()
         return run
@@ -143,9 +143,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _catch_up(self, record: RunRecord, snapshot: Snapshot) -> None:
@@ -172,8 +170,8 @@ class Run:
                 f"put the right one there"
             )
         layout = self.parts.trainer.layout
-        joined = layout.join({name: torch.from_numpy(each) for name, each in parameters.items()})
-        self.parameters = joined.to(self.parts.trainer.device)
+        vector = layout.join({name: torch.from_numpy(each) for name, each in parameters.items()})
+        self.parameters = vector.to(self.parts.trainer.device)
 
     def _check_devices(self, snapshot: Snapshot) -> None:
         """Refuse to go on where devices and ledger are of different times: one of them is an older copy."""
@@ -210,29 +208,28 @@ class Run:
             yield self._step(next(online))
 
     def _step(self, available: BoolArray) -> RoundRow:
-        started = time.perf_counter()
-        aggregation = self._aggregation()
-        outcome = self._coordinator.run_round(available, aggregation, self._set_aside, step=len(self.rows))
-        loss = None if outcome.mean is None else self._training_loss(outcome)
-        return self._finish(outcome, int(available.sum()), loss, started)
+        started, notes = time.perf_counter(), TrainingNotes()
+        pending: PendingResult | None = None
 
-    def _set_aside(self, outcome: RoundOutcome) -> dict[str, str]:
-        """Have a round's result on the disk before the ledger commits the round."""
-        if outcome.mean is None:
-            return {}
-        pending = PendingResult(outcome.round, outcome.mean, self._training_loss(outcome))
-        return {RESULT: self.folder.set_aside(pending)}
+        def set_aside(outcome: RoundOutcome) -> dict[str, str]:
+            """Have a round's result on the disk before the ledger commits the round."""
+            nonlocal pending
+            if outcome.mean is None:
+                return {}
+            diverged = tuple(self.parts.names[user] for user in sorted(notes.diverged))
+            loss = notes.mean_loss(outcome.included)
+            pending = PendingResult(outcome.round, outcome.mean, loss, tuple(outcome.liars), diverged)
+            return {RESULT: self.folder.set_aside(pending)}
 
-    def _training_loss(self, outcome: RoundOutcome) -> float:
-        return float(np.mean([self._losses[user] for user in outcome.included.tolist()]))
+        aggregation = self._aggregation(notes)
+        outcome = self._coordinator.run_round(available, aggregation, set_aside, step=len(self.rows))
+        return self._finish(outcome, int(available.sum()), pending, started)
 
     def _finish_cut_off(self, round_: Round, step: int) -> None:
         """Do what is left of a step whose round ended, but whose checkpoint is missing."""
-        started = time.perf_counter()
-        mean, loss = None, None
+        started, pending = time.perf_counter(), None
         if round_.state is State.COMMITTED:
             pending = self.folder.pending(round_.number, round_.files.get(RESULT, ""))
-            mean, loss = pending.mean, pending.training_loss
         outcome = RoundOutcome(
             round=round_.number,
             state=round_.state,
@@ -240,23 +237,25 @@ class Run:
             learned=round_.learned,
             alone=round_.alone,
             included=self._included(round_),
-            mean=mean,
+            mean=None if pending is None else pending.mean,
             lost=round_.lost,
             reason=round_.reason,
         )
         available = next(self.parts.world.available(step))
-        self._finish(outcome, int(available.sum()), loss, started)
+        self._finish(outcome, int(available.sum()), pending, started)
 
     def _included(self, round_: Round) -> IntArray:
         """Return the users of a committed round's result: those learned, without sealed batches that were lost."""
         if round_.state is not State.COMMITTED:
             return np.zeros(0, dtype=np.int64)
-        plan, known = self.ledger.plan, np.unique(np.concatenate(round_.exposure))
+        plan, exposed = self.ledger.plan, np.unique(np.concatenate(round_.exposure))
         if plan is None or not round_.sealed:
-            return known
-        return np.setdiff1d(known, plan.users_of(np.array(sorted(round_.lost), dtype=np.int64)))
+            return exposed
+        return np.setdiff1d(exposed, plan.users_of(np.array(sorted(round_.lost), dtype=np.int64)))
 
-    def _finish(self, outcome: RoundOutcome, available: int, loss: float | None, started: float) -> RoundRow:
+    def _finish(
+        self, outcome: RoundOutcome, available: int, pending: PendingResult | None, started: float
+    ) -> RoundRow:
         """Move the model on, and write down what a step gave: checkpoint, ledger, record, in this order."""
         files = {}
         if outcome.mean is not None:
@@ -265,7 +264,7 @@ class Run:
                 step = len(self.rows) + 1
                 files[AGGREGATE] = self.folder.keep_aggregate(step, outcome.mean, outcome.included)
         self.measures.add_round((*outcome.learned, *outcome.alone[:, None]))
-        row = self._row(outcome, available, loss, started)
+        row = self._row(outcome, available, pending, started)
         files |= {MODEL: self.folder.save(Checkpoint(row.step, self._named_parameters(), row)), ROW: row.digest}
         tested = {"accuracy": row.accuracy, "loss": row.loss}
         self.ledger.note(
@@ -275,10 +274,12 @@ class Run:
         self.folder.tidy(row.step)
         return row
 
-    def _row(self, outcome: RoundOutcome, available: int, loss: float | None, started: float) -> RoundRow:
+    def _row(
+        self, outcome: RoundOutcome, available: int, pending: PendingResult | None, started: float
+    ) -> RoundRow:
         step, now = len(self.rows) + 1, self.measures.now
-        wanted = step % self.spec.evaluate_every == 0 or step == self.spec.training.rounds
-        tested = self._tested() if wanted else None
+        measure = step % self.spec.evaluate_every == 0 or step == self.spec.training.rounds
+        tested = self._test_model() if measure else None
         return RoundRow(
             step=step,
             round=outcome.round,
@@ -287,7 +288,7 @@ class Run:
             asked=0 if outcome.cohort is None else len(outcome.cohort),
             included=len(outcome.included),
             lost_batches=len(outcome.lost),
-            training_loss=loss,
+            training_loss=None if pending is None else pending.training_loss,
             accuracy=None if tested is None else tested.accuracy,
             loss=tested.loss if tested is not None and math.isfinite(tested.loss) else None,
             strong=now.strong,
@@ -296,9 +297,11 @@ class Run:
             cardinality=now.cardinality,
             skipped=now.skipped,
             seconds=round(time.perf_counter() - started, 4),
+            liars=() if pending is None else pending.liars,
+            diverged=() if pending is None else pending.diverged,
         )
 
-    def _tested(self) -> Evaluation:
+    def _test_model(self) -> Evaluation:
         parts = self.parts
         return evaluate(parts.model, self.parameters, parts.user_data, workers=parts.trainer.workers)
 
@@ -306,14 +309,10 @@ class Run:
         self.folder.record.add(row)
         self.rows.append(row)
 
-    def _aggregation(self) -> Aggregation:
-        step = len(self.rows)
-        if self._federation is not None:
-            self._losses = self._federation.losses
-            return self._federation.aggregation(self.parameters, step)
-        plain = PlainAggregation(self.parts, self.parameters, step)
-        self._losses = plain.losses
-        return plain
+    def _aggregation(self, notes: TrainingNotes) -> Aggregation:
+        if self._federation is None:
+            return PlainAggregation(self.parts, self.parameters, len(self.rows), notes)
+        return self._federation.aggregation(self.parameters, len(self.rows), notes)
 
     def _open_federation(self) -> "SimulatedFederation | None":
         if self.spec.aggregation.protocol == "plain":
@@ -347,26 +346,8 @@ class Run:
             },
         }
 
-    def summary(self, snapshot: Snapshot | None = None) -> dict[str, Any]:
-        """Return what came out, in one object; `snapshot` is the ledger's, where it was read already."""
-        log = (self.ledger.snapshot() if snapshot is None else snapshot).log
-        tested = next((row for row in reversed(self.rows) if row.accuracy is not None), None)
-        now = self.measures.now
-        return {
-            "out": str(self.folder.path),
-            "rounds": len(self.rows),
-            "skipped": now.skipped,
-            "lost_batches": sum(row.lost_batches for row in self.rows),
-            "accuracy": None if tested is None else tested.accuracy,
-            "loss": None if tested is None else tested.loss,
-            "strong": strong_level(log),
-            "cardinality": now.cardinality,
-            "fairness_gap": now.fairness_gap,
-            "seconds": round(sum(row.seconds for row in self.rows), 3),
-        }
 
-
-def _extended(spec: Spec, rounds: int, path: Path) -> Spec:
+def _with_rounds(spec: Spec, rounds: int, path: Path) -> Spec:
     """Return a run's spec with more rounds; refuse fewer, for what happened cannot be taken back."""
     if rounds < spec.training.rounds:
         raise UsageError(
@@ -374,3 +355,16 @@ def _extended(spec: Spec, rounds: int, path: Path) -> Spec:
             "to extend it, or leave --rounds out"
         )
     return spec.changed({"training.rounds": rounds})
+
+
+def run_of_seed(
+    spec: Spec, series: Path, seed: int, progress: Progress = no_progress, *, workers: int | None = None
+) -> Run:
+    """Return the run of a spec with a seed: begun below the folder of the series, or taken up where it stopped."""
+    seeded, folder = spec.changed({"seed": seed}), series / f"seed-{seed}"
+    record = folder / "record.jsonl"
+    if not record.is_file():
+        return Run.start(seeded, folder, progress, workers=workers)
+    if Spec.from_tables(read_record(record).head["spec"], str(record)) != seeded:
+        raise UsageError(f"{folder} holds a run with other settings; give another folder with --out")
+    return Run.resume(folder, progress, workers=workers)

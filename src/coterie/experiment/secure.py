@@ -7,11 +7,12 @@ import numpy as np
 import torch
 
 from coterie.coordinator import Aggregation
-from coterie.coordinator.secure import Moment, SealedAggregation, UnsealedAggregation, found_batches
-from coterie.coordinator.simulated import Contribution, Fate, SimulatedUsers
+from coterie.coordinator.secure import Moment, SealedAggregation, UnsealedAggregation, form_batches
+from coterie.coordinator.simulated import Arrival, Contribution, SimulatedUsers
 from coterie.device import DeviceFile
 from coterie.errors import UsageError
 from coterie.experiment.parts import Parts
+from coterie.experiment.plain import TrainingNotes
 from coterie.ledger import Ledger
 from coterie.secagg import (
     PROTOCOLS,
@@ -38,7 +39,6 @@ class SimulatedFederation:
 
     def __init__(self, folder: Path, ledger: Ledger, parts: Parts) -> None:
         self._ledger, self._spec, self._world, self._trainer = ledger, parts.spec, parts.world, parts.trainer
-        self.losses: dict[int, float] = {}  # of the users that trained in the present step
         self._protocol = PROTOCOLS[self._spec.aggregation.protocol]
         self._privacy = 2 if ledger.plan is None else ledger.plan.privacy
         self._rules = self._batch_rules()
@@ -61,11 +61,13 @@ class SimulatedFederation:
         """Return what all charters have in common: the quantiser, and the training settings as their recipe."""
         spec, plan = self._spec, self._ledger.plan
         largest = 1 if plan is None else int(plan.sizes.max())
-        asked = spec.selection.per_round + spec.selection.spare * largest
-        cohort = self._protocol.cohort_bound(asked, largest)
-        cap = spec.aggregation.weight_cap if spec.training.weighting == "examples" else 1
+        cohort = self._protocol.cohort_bound(spec.most_asked(largest), largest)
         quantiser = Quantiser.in_ring_of(
-            self._protocol.rings, spec.aggregation.clip, cap, cohort, word_bits=spec.aggregation.word_bits
+            self._protocol.rings,
+            spec.aggregation.clip,
+            spec.largest_weight,
+            cohort,
+            word_bits=spec.aggregation.word_bits,
         )
         recipe = spec.training.recipe_bytes()
         return BatchRules(SCOPE, self._privacy, quantiser, self._protocol.name, recipe=recipe)
@@ -82,17 +84,16 @@ class SimulatedFederation:
                     last[self._number[name]] = record.sealed_round
         return last
 
-    def found(self) -> None:
+    def form_batches(self) -> None:
         """Form the batches that have no charter yet."""
-        failed = found_batches(self._ledger, self._transport(0), self._rules)
+        failed = form_batches(self._ledger, self._transport(0, TrainingNotes()), self._rules)
         if failed:
             batch, reason = next(iter(failed.items()))
             raise UsageError(f"batch {batch} could not be formed: {reason}")
 
-    def aggregation(self, parameters: torch.Tensor, step: int) -> Aggregation:
+    def aggregation(self, parameters: torch.Tensor, step: int, notes: TrainingNotes) -> Aggregation:
         """Return the round of one step, over the model that it starts from."""
-        self.losses.clear()
-        transport, terms = self._transport(step), self._terms(parameters, step)
+        transport, terms = self._transport(step, notes), self._terms(parameters, step)
         if self._spec.aggregation.sealed:
             return SealedAggregation(self._ledger, transport, terms, self._protocol.name)
         return UnsealedAggregation(self._ledger, transport, terms, self._rules)
@@ -108,15 +109,15 @@ class SimulatedFederation:
             step=step,
         )
 
-    def _transport(self, step: int) -> SimulatedUsers:
-        lost, at = self._world.lost(step), self._world.lost_at(step, self._protocol.upload_phase + 1)
+    def _transport(self, step: int, notes: TrainingNotes) -> SimulatedUsers:
+        lost, at = self._world.lost_users(step), self._world.lost_at(step, self._protocol.upload_phase + 1)
 
-        def fate(user: str, moment: Moment, way: str) -> Fate:
+        def network(user: str, moment: Moment, direction: str) -> Arrival:
             number = self._number[user]
             gone = moment.round is not None and lost[number] and moment.phase >= at[number]
             # Lost before the message comes, or after it came: both happen, by the parity of the user and the step.
             before = moment.phase > at[number] or (number + step) % 2 == 0
-            return Fate.LOST if gone and (before or way == "from") else Fate.ARRIVES
+            return Arrival.LOST if gone and (before or direction == "from") else Arrival.IN_TIME
 
         def train(tasks: Mapping[str, Task]) -> dict[str, Contribution]:
             # Devices train on what they hashed: the terms and the recipe of their own task.
@@ -126,12 +127,12 @@ class SimulatedFederation:
             parameters = torch.frombuffer(bytearray(task.terms.model), dtype=torch.float32)
             users = np.array([self._number[user] for user in tasks])
             updates = self._trainer.updates(parameters, users, task.terms.step)
-            self.losses.update(zip(users.tolist(), updates.losses.tolist(), strict=True))
+            notes.add(updates)
             vectors = updates.vectors.cpu().numpy()
             weights = updates.weights.tolist()
             return {user: Contribution(vectors[row], weights[row]) for row, user in enumerate(tasks)}
 
-        return SimulatedUsers(self._clients, train, fate)
+        return SimulatedUsers(self._clients, train, network)
 
 
 def make_devices(folder: Path, users: int) -> list[bytes]:

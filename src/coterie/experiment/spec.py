@@ -1,19 +1,32 @@
-"""The spec of a run: everything that decides its result, in one frozen value, from TOML or from options."""
+"""The spec of a run: everything that decides its result, in one frozen value, from TOML or from options.
 
+It can be written as a TOML file for a person: every field with its value and its meaning, from the docstrings.
+"""
+
+import ast
+import inspect
 import json
+import textwrap
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from coterie.errors import UsageError
 from coterie.storage.files import reading
+from coterie.training.data.dataset import count_users
 from coterie.training.settings import LocalTraining
 from coterie.values.checks import check_count, check_parameters, check_probabilities, check_probability
 from coterie.values.tables import from_table
 
+Precision = Literal["tf32", "bfloat16"]
 ShardOrder = Literal["sorted", "random"]
+
+_WIDTH = 100
+"""Of the comments in a TOML file."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +54,8 @@ class SelectionSettings:
     """Who takes part."""
 
     scheme: str = "T4"
-    """T4 (batches of at least 4, or any T), T4-text, T4-uniform, T4-sorted, random, weighted, partition or
-    bernoulli."""
+    """T4 (batches of at least 4, or any T), T4-text, T4-uniform, T4-sorted, T4-mixed30, T4-together, T4-shuffled,
+    T4-dealt, random, weighted, partition or bernoulli."""
     plan: str = ""
     """The file of a plan, as coterie plan wrote it, in place of a scheme; empty for none."""
     per_round: int = 20
@@ -51,6 +64,8 @@ class SelectionSettings:
     """Batches that are asked beyond K, in case some are lost."""
     dropout: tuple[float, ...] | Literal["by-label"] = (0.1, 0.2, 0.3)
     """Probabilities to be away, from which each user's is drawn; or "by-label": by the label it has most of."""
+    rounds_per_day: int = 0
+    """Rounds of a day, if users are away by the clock of their time zone; 0 if every round by itself."""
     lost: float = 0.005
     """Probability that a user is lost between being asked and having answered."""
 
@@ -63,6 +78,10 @@ class TrainingSettings(LocalTraining):
     """J, the number of rounds."""
     device: str = "auto"
     """Where to train: auto (a GPU if there is one), cpu or cuda."""
+    compiled: bool = False
+    """On a GPU, whether kernels are compiled before the first round: pays for large models over many rounds."""
+    precision: Precision = "tf32"
+    """On a GPU, how factors of products are rounded: tf32 (10 bits), or bfloat16 (8 bits, faster)."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +132,21 @@ class Spec:
         check_count(self.selection.spare, "the number of spare batches", least=0)
         if self.selection.dropout != "by-label":
             check_probabilities(self.selection.dropout, "dropout")
+        check_count(self.selection.rounds_per_day, "the number of rounds per day", least=0)
         check_probability(self.selection.lost, "the probability to be lost mid-round")
         check_count(self.aggregation.weight_cap, "weight_cap")
         if not 0 < self.aggregation.clip < float("inf"):
             raise UsageError(f"clip is {self.aggregation.clip}; give a number above 0")
         _check_protocol(self.aggregation)
+
+    @property
+    def largest_weight(self) -> int:
+        """The largest weight that a user may have in a sum."""
+        return self.aggregation.weight_cap if self.training.weighting == "examples" else 1
+
+    def most_asked(self, largest_batch: int) -> int:
+        """Return how many users a round may ask: K, and the spare batches."""
+        return self.selection.per_round + self.selection.spare * largest_batch
 
     @classmethod
     def read(cls, path: Path) -> "Spec":
@@ -172,3 +201,144 @@ def _check_protocol(aggregation: AggregationSettings) -> None:
         raise UsageError(
             f"the protocol {protocol.name} has no privacy but its seal; leave sealed on, or take plain"
         )
+
+
+OPTIONS = {
+    "data": "data.source",
+    "users": "data.users",
+    "partition": "data.partition",
+    "per_round": "selection.per_round",
+    "scheme": "selection.scheme",
+    "privacy": "selection.scheme",
+    "dropout": "selection.dropout",
+    "lost": "selection.lost",
+    "model": "training.model",
+    "epochs": "training.epochs",
+    "minibatch": "training.minibatch",
+    "learning_rate": "training.learning_rate",
+    "device": "training.device",
+    "rounds": "training.rounds",
+    "aggregation": "aggregation.protocol",
+    "sealed": "aggregation.sealed",
+    "keep_aggregates": "keep_aggregates",
+    "seed": "seed",
+}
+"""The field of a spec that each short name stands for."""
+
+
+def with_options(spec: Spec, options: Mapping[str, Any]) -> Spec:
+    """Return a spec with other values under short names; a folder of data says itself how many users it has.
+
+    >>> spec = with_options(Spec(), {"rounds": 6, "privacy": 5, "dropout": 0.2})
+    >>> spec.training.rounds, spec.selection.scheme, spec.selection.dropout
+    (6, 'T5', (0.2,))
+    """
+    for name in options:
+        if name not in OPTIONS:
+            near = get_close_matches(name, OPTIONS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(OPTIONS)}"
+            raise UsageError(f"a run has no option {name!r}; {hint}")
+    changes = {OPTIONS[name]: value for name, value in options.items()}
+    if "privacy" in options:
+        changes["selection.scheme"] = _batches_of(options["privacy"], options.get("scheme"))
+    if isinstance(dropout := options.get("dropout"), int | float):
+        changes["selection.dropout"] = [dropout]
+    source = Path(options.get("data", spec.data.source))
+    if source.is_dir():
+        changes["data.source"] = str(source.resolve())  # so that a resumed run finds it from anywhere
+        if str(source) != spec.data.source and "users" not in options:  # the spec's number is of other data
+            changes["data.users"] = count_users(source)
+    spec = spec.changed(changes)
+    _refuse_what_has_no_effect(spec, options)
+    return spec
+
+
+def _batches_of(privacy: int, scheme: str | None) -> str:
+    """Return the scheme of batches of at least T users."""
+    if scheme is not None:
+        raise UsageError(f"--privacy {privacy} and --scheme {scheme} both name a scheme; give one of them")
+    return f"T{check_count(privacy, '--privacy')}"
+
+
+def _refuse_what_has_no_effect(spec: Spec, options: Mapping[str, Any]) -> None:
+    """Refuse an option that would silently change nothing."""
+    if "partition" in options and Path(spec.data.source).is_dir():
+        raise UsageError(
+            f"--partition has no effect on {spec.data.source}: its files say who holds what; leave it out"
+        )
+    if "sealed" in options and spec.aggregation.protocol == "plain":
+        raise UsageError("--unsealed has no effect with plain aggregation, which has no seal; leave it out")
+    if {"scheme", "privacy"} & options.keys() and spec.selection.plan:
+        raise UsageError(
+            f"--scheme and --privacy have no effect on the plan {spec.selection.plan}, which the spec names; "
+            "leave them out, or selection.plan"
+        )
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a spec: its dotted name, its value, and what it means."""
+
+    name: str
+    value: Any
+    meaning: str
+
+
+def spec_fields(table: Any, path: str = "") -> Iterator[Field]:  # noqa: ANN401 - a spec, or a table of one
+    """Yield every field of a spec, in order.
+
+    >>> next(spec_fields(Spec())).name
+    'seed'
+    """
+    meanings = _meanings(type(table))
+    for each in fields(table):
+        value = getattr(table, each.name)
+        if is_dataclass(value):
+            yield from spec_fields(value, f"{path}{each.name}.")
+        else:
+            yield Field(f"{path}{each.name}", value, meanings[each.name])
+
+
+def commented_spec(spec: Spec) -> str:
+    """Return a spec as TOML in which a comment says what each field means.
+
+    >>> print(commented_spec(Spec()).splitlines()[2])
+    # Decides everything that is drawn: data, model, minibatches, who is away, who is lost, rounding.
+    """
+    lines = ["# What decides a run of coterie: coterie run SPEC.toml. What a file leaves out has its default."]
+    table = ""
+    for each in spec_fields(spec):
+        parent, _, name = each.name.rpartition(".")
+        if parent != table:
+            title, *_ = (inspect.getdoc(getattr(spec, parent)) or "").splitlines()
+            lines += ["", "", f"[{parent}]  # {title}"]
+            table = parent
+        meaning = [f"# {line}" for line in textwrap.wrap(each.meaning, _WIDTH)]
+        lines += ["", *meaning, f"{name} = {toml_value(each.value)}"]
+    return "\n".join(lines) + "\n"
+
+
+def toml_value(value: Any) -> str:  # noqa: ANN401 - whatever a spec holds
+    """Return a value as TOML writes it.
+
+    >>> toml_value(((400, 0.4),)), toml_value("T4"), toml_value(True)
+    ('[[400, 0.4]]', '"T4"', 'true')
+    """
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """Return the docstring that follows each field of a dataclass, its parents' too."""
+    meanings: dict[str, str] = {}
+    for each in reversed([each for each in kind.__mro__ if is_dataclass(each)]):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        body = tree.body if isinstance(tree, ast.ClassDef) else []
+        for pair in pairwise(body):
+            match pair:
+                case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text))):
+                    meanings[name] = " ".join(str(text).split())
+    return meanings

@@ -5,27 +5,59 @@ from itertools import islice
 
 import numpy as np
 
-from coterie.selection import AvailabilityModel, IndependentDropout, draw_dropout
-from coterie.values import BoolArray, FloatArray, IntArray
+from coterie.selection import (
+    AvailabilityModel,
+    DailyCycle,
+    IndependentDropout,
+    Selector,
+    draw_dropout,
+    selector_named,
+)
+from coterie.values import AvailabilityLog, BoolArray, FloatArray, IntArray
 
 # Each purpose draws from a generator of its own: none disturbs another.
-_DROPOUT, _ONLINE, _LOST, _WHEN, _ROUNDING, _PARTITION, _SUM_ROUNDING = range(7)
+_DROPOUT, _ONLINE, _LOST, _WHEN, _ROUNDING, _PARTITION, _SUM_ROUNDING, _ZONES, _EARLIER, _PLAN = range(10)
+_TIME_ZONES = 8
+_RECORDED = 200
+"""Rounds before the first of which it is known who was online."""
 
 
 class World:
-    """The users' fates: a function of the seed and the step, so that a resumed run meets the same ones."""
+    """Who is away or lost: a function of the seed and the step, so that a resumed run meets the same users."""
 
-    def __init__(self, seed: int, dropout: FloatArray, lost: float) -> None:
-        """`dropout` is each user's probability to be away, `lost` that to be lost in the middle of a round."""
+    def __init__(self, seed: int, dropout: FloatArray, lost: float, rounds_per_day: int = 0) -> None:
+        """`dropout` is each user's probability to be away, `lost` that to be lost in the middle of a round.
+
+        With `rounds_per_day`, users are away by the clock of time zones that are drawn for them.
+        """
         self.dropout = dropout
         self._seed, self._users, self._lost = seed, len(dropout), lost
+        self.model: AvailabilityModel = IndependentDropout(dropout)
+        """Who is available when."""
+        if rounds_per_day:
+            zones = self._rng(_ZONES).integers(_TIME_ZONES, size=self._users) / _TIME_ZONES
+            self.model = DailyCycle(dropout, zones, rounds_per_day)
 
     def available(self, start: int) -> Iterator[BoolArray]:
         """Yield who is available in the steps from `start` on."""
-        model: AvailabilityModel = IndependentDropout(self.dropout)
-        return islice(model.rounds(self._rng(_ONLINE)), start, None)
+        return islice(self.model.rounds(self._rng(_ONLINE)), start, None)
 
-    def lost(self, step: int) -> BoolArray:
+    def selector(self, scheme: str, per_round: int) -> Selector:
+        """Return the selector of a scheme, with a plan made for these users where the scheme knows them.
+
+        Who was online together is known from rounds before the first one.
+        """
+        earlier = islice(self.model.rounds(self._rng(_EARLIER)), _RECORDED)
+        return selector_named(
+            scheme,
+            self._users,
+            per_round,
+            self.dropout,
+            rng=self._rng(_PLAN),
+            record=AvailabilityLog(np.stack(list(earlier))) if scheme.endswith("-together") else None,
+        )
+
+    def lost_users(self, step: int) -> BoolArray:
         """Return who is lost between being asked in this step and having sent its vector."""
         return self._rng(_LOST, step).random(self._users) < self._lost
 

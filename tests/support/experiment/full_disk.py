@@ -19,7 +19,7 @@ from coterie.cli import main
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
 from coterie.ledger import Ledger
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 from coterie.report.run.page import write_run_report
 from coterie.report.run.result import read_run
 

@@ -4,8 +4,7 @@ import tomllib
 
 import pytest
 
-from coterie.experiment.spec import Spec
-from coterie.experiment.template import commented_spec, spec_fields
+from coterie.experiment.spec import Spec, commented_spec, spec_fields
 
 CHANGED = {
     "seed": 3,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie import UsageError
-from coterie.experiment.rounding import WordRounding
+from coterie.experiment.plain import WordRounding
 from coterie.experiment.run import Run
 from coterie.secagg.crypto.quantiser import Quantiser, dequantise
 from coterie.secagg.crypto.ring import RING_16, RING_32
