@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from coterie.reproduction.records import ResultFile
+from coterie.reproduction.outcome import ResultFile
 from support.reproduction.tiny import RUNS, write_tiny
 
 BARE = """

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from coterie.experiment.run import Run
-from coterie.reproduction.completion import Machine, complete, outcome_so_far, record_path
+from coterie.reproduction.completion import Machine, complete
 from coterie.reproduction.definition import Quick, known_experiments, merged
-from coterie.reproduction.records import ResultFile
+from coterie.reproduction.outcome import ResultFile, outcome_so_far, record_path
 from coterie.reproduction.study import train
 from support.reproduction.tiny import RUNS, read_tiny, without_times
 
 CPU = Machine(device="cpu", processes=1)
+KNOWN = known_experiments()
 
 
 def silent(*_):
@@ -126,3 +127,30 @@ def test_a_simulated_experiment_is_not_run_again_while_its_record_fits(name, tmp
         assert outcome_so_far(longer, tmp_path).missing == 1
         complete(longer, tmp_path, CPU, lambda *call: calls.append(call), quick=True)
         assert len(calls) == 2 * count
+
+
+def simulated(name, folder, **changes):
+    """A simulated experiment's values, by setting and scheme, from few trials of few rounds."""
+    experiment = replace(KNOWN[name].made_quick(), trials=2, **changes)
+    experiment = replace(experiment, spec=merged(experiment.spec, {"training": {"rounds": 60}}))
+    outcome = complete(experiment, folder, CPU, silent, quick=True)
+    return {(row.measure, row.label): row.ours for row in outcome.rows}
+
+
+def test_plans_that_know_their_users_are_made_in_every_trial(tmp_path):
+    """Batches of like dropout are whole more often than consecutive ones at the same level, whoever is drawn."""
+    values = simulated("availability", tmp_path, schemes=("T6", "T6-sorted"))
+    assert values["cardinality", "T6-sorted"] > values["cardinality", "T6"]
+    assert values["strong", "T6-sorted"] == values["strong", "T6"] == 6
+
+
+def test_daily_cycles_are_simulated(tmp_path):
+    """Batches of users who are online together are whole more often than those of like dropout."""
+    values = simulated("daily", tmp_path, schemes=("T12-sorted", "T12-together"))
+    assert values["cardinality", "T12-together"] > values["cardinality", "T12-sorted"]
+
+
+def test_losses_split_batches_only_where_they_are_unsealed(tmp_path):
+    """Sealed, the level stays at T; unsealed, single users come out."""
+    values = simulated("losses-levels", tmp_path, schemes=("T4", "T4 unsealed"))
+    assert (values["strong", "T4"], values["strong", "T4 unsealed"]) == (4, 1)

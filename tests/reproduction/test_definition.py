@@ -52,10 +52,12 @@ def test_all_seeds_schemes_and_settings_of_the_tables_are_there():
 
 
 def test_a_digest_ignores_where_a_run_runs_and_nothing_else(tmp_path):
-    """The data folder and the device change no digest; every other change of a spec does."""
+    """The data folder, the device and compiled kernels change no digest; every other change of a spec does."""
     experiment = read_tiny(tmp_path)
     here = [run.digest for run in experiment.runs()]
     assert here == [run.digest for run in experiment.runs("elsewhere", "cpu")]
+    compiled = replace(experiment, spec=merged(experiment.spec, {"training": {"compiled": True}}))
+    assert here == [run.digest for run in compiled.runs()]
     changes = (
         {"evaluate_every": 2},
         {"data": {"users": 40}},
@@ -63,7 +65,9 @@ def test_a_digest_ignores_where_a_run_runs_and_nothing_else(tmp_path):
         {"selection": {"per_round": 6}},
         {"selection": {"dropout": [0.1]}},
         {"selection": {"lost": 0.1}},
+        {"selection": {"rounds_per_day": 24}},
         {"training": {"rounds": 4}},
+        {"training": {"precision": "bfloat16"}},
         {"training": {"learning_rate": 0.2}},
         {"training": {"minibatch": 50}},
         {"aggregation": {"word_bits": 16}},
@@ -88,6 +92,13 @@ def test_a_simulated_digest_changes_with_what_is_simulated_and_not_with_words():
         experiment.made_quick(),
     ):
         assert other.digest != experiment.digest
+
+
+def test_one_run_of_two_experiments_has_one_digest():
+    """The same spec under another experiment's or setting's name is the same run: its record serves both."""
+    cifar10 = {run.digest for run in KNOWN["cifar10"].runs() if (run.setting, run.scheme) == ("IID", "T6")}
+    again = {run.digest for run in KNOWN["availability-cifar10"].runs() if run.scheme == "T6"}
+    assert again < cifar10
 
 
 def test_the_tiny_experiment_prepares(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coterie.reproduction.definition import Claim, Experiment, Setting
 from coterie.reproduction.outcome import (
-    Number,
+    Cell,
     final_accuracy,
     simulated_outcome,
     training_outcome,
@@ -86,7 +86,7 @@ def test_a_difference_within_the_spread_is_said_to_be():
         (judged,) = simulated_outcome(replace(SIMULATED, claims=(claim,)), record).claims
         assert judged.held
         assert judged.evidence.endswith("within the spread") == near
-    assert Number(1, 0).is_near(Number(1, 0))
+    assert Cell(1, 0).is_near(Cell(1, 0))
 
 
 @given(st.lists(st.floats(0, 100), min_size=4, max_size=4), st.integers(1, 4))
@@ -138,6 +138,6 @@ def test_records_of_other_specs_are_not_looked_at(tmp_path):
 
 def test_nothing_run_means_nothing_judged(tmp_path):
     """An experiment without records has no rows, and claims that are not judged."""
-    outcome = unknown_outcome(read_tiny(tmp_path), "no data")
-    assert (outcome.rows, outcome.missing, outcome.obstacle) == ((), 8, "no data")
+    outcome = unknown_outcome(read_tiny(tmp_path))
+    assert (outcome.rows, outcome.missing, outcome.obstacle) == ((), 8, "")
     assert [claim.held for claim in outcome.claims] == [None]

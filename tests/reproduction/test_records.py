@@ -3,12 +3,12 @@
 import pytest
 
 from coterie import UsageError
-from coterie.reproduction.records import ResultFile, SimulatedFile
+from coterie.reproduction.outcome import ResultFile, SimulatedFile
 
 
 def test_a_line_that_was_cut_off_is_left_out_and_overwritten(tmp_path):
     """A power cut in the middle of a line costs that line alone, at any byte."""
-    results = ResultFile(tmp_path / "new" / "runs.jsonl")
+    results = ResultFile(tmp_path / "runs.jsonl")
     assert results.records() == {}
     results.add({"run": "a", "value": "é"})
     whole = results.path.read_bytes()
@@ -32,11 +32,11 @@ def test_a_bad_line_is_refused_with_its_number(line, tmp_path):
 
 def test_a_simulated_record_belongs_to_one_digest(tmp_path):
     """Another digest finds nothing; a damaged file is refused."""
-    file = SimulatedFile(tmp_path / "new" / "metrics.json")
-    assert file.record("a") is None
+    file = SimulatedFile(tmp_path / "metrics.json")
+    assert file.read("a") is None
     file.write({"values": {}}, "a")
-    assert file.record("a") == {"experiment": "a", "values": {}}
-    assert file.record("b") is None
+    assert file.read("a") == {"experiment": "a", "values": {}}
+    assert file.read("b") is None
     file.path.write_text("{")
     with pytest.raises(UsageError, match="not the record of an experiment"):
-        file.record("a")
+        file.read("a")

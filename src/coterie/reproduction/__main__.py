@@ -7,8 +7,9 @@ from pathlib import Path
 
 from coterie.errors import CoterieError, UsageError
 from coterie.reproduction.definition import experiments_named
-from coterie.reproduction.execution import run_missing
-from coterie.reproduction.records import ResultFile
+from coterie.reproduction.outcome import ResultFile, record_path
+from coterie.reproduction.study import run_missing
+from coterie.storage.files import make_folder_of
 
 
 def _report(name: str, run: str, done: int, runs: int) -> None:
@@ -25,17 +26,19 @@ def main() -> int:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--processes", type=int, default=None, help="runs side by side")
     parser.add_argument("--quick", action="store_true", help="fewer seeds and rounds")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        for each in experiments_named(asked.names):
-            if each.kind != "training":
+        for each in experiments_named(arguments.names):
+            if not each.trains:
                 raise UsageError(f"{each.name} trains nothing; run it with: coterie reproduce {each.name}")
+            results = ResultFile(record_path(each, arguments.out))
+            make_folder_of(results.path)
             run_missing(
-                each.made_quick() if asked.quick else each,
-                ResultFile(asked.out / f"{each.name}.jsonl"),
-                folder=asked.data,
-                device=asked.device,
-                processes=asked.processes,
+                each.made_quick() if arguments.quick else each,
+                results,
+                folder=arguments.data,
+                device=arguments.device,
+                processes=arguments.processes,
                 report=partial(_report, each.name),
             )
     except CoterieError as error:

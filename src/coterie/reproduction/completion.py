@@ -1,7 +1,10 @@
-"""One experiment from what is there to its outcome: runs what is missing, or says what keeps it from being run."""
+"""One experiment from what is there to its outcome: runs what is missing, or says what keeps it from being run.
+
+Experiments without training are closed forms and the measures of simulated selection; `study` trains the others.
+"""
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,12 +12,20 @@ import numpy as np
 
 from coterie import __version__
 from coterie.errors import UsageError
-from coterie.reproduction.definition import Experiment
-from coterie.reproduction.outcome import Outcome, simulated_outcome, training_outcome, unknown_outcome
-from coterie.reproduction.records import Record, ResultFile, SimulatedFile
-
-Report = Callable[[str, int, int], None]
-"""Told what has ended, how many are done, and how many there are."""
+from coterie.experiment.spec import Spec
+from coterie.experiment.world import World, drawn_dropout
+from coterie.reproduction.definition import Experiment, Report
+from coterie.reproduction.outcome import Outcome, Record, ResultFile, SimulatedFile, outcome_so_far, record_path
+from coterie.selection import AvailabilityModel, RedrawnDropout, Selector, selector_named
+from coterie.simulation import Scheme, Simulation, Summary, Trial, run_trial, run_trials
+from coterie.storage.files import make_folder_of
+from coterie.theory import (
+    bernoulli_exposure_bound,
+    bernoulli_exposure_probability,
+    cardinality,
+    family_size,
+    uniform_exposure_probability,
+)
 
 
 @dataclass(frozen=True)
@@ -29,20 +40,6 @@ class Machine:
     """Runs or trials side by side; unless given, what suits the machine."""
 
 
-def record_path(experiment: Experiment, folder: Path) -> Path:
-    """Return where an experiment's record lies in a folder of results."""
-    return folder / f"{experiment.name}.{'jsonl' if experiment.kind == 'training' else 'json'}"
-
-
-def outcome_so_far(experiment: Experiment, folder: Path) -> Outcome:
-    """Return what the records in a folder say of an experiment."""
-    path = record_path(experiment, folder)
-    if experiment.kind == "training":
-        return training_outcome(experiment, ResultFile(path).records())
-    record = SimulatedFile(path).record(experiment.digest)
-    return unknown_outcome(experiment) if record is None else simulated_outcome(experiment, record)
-
-
 def complete(experiment: Experiment, folder: Path, machine: Machine, report: Report, *, quick: bool) -> Outcome:
     """Run what an experiment lacks in a folder of results, and return its outcome.
 
@@ -52,22 +49,19 @@ def complete(experiment: Experiment, folder: Path, machine: Machine, report: Rep
     so_far = outcome_so_far(experiment, folder)
     if not so_far.missing:
         return so_far
-    if experiment.kind == "training":
-        obstacle = _obstacle(experiment, machine, so_far.missing, quick=quick) or _train(
-            experiment, folder, machine, report
-        )
+    obstacle = _obstacle(experiment, machine, so_far.missing, quick=quick) if experiment.trains else ""
+    if obstacle:
+        return replace(so_far, obstacle=obstacle)
+    path = record_path(experiment, folder)
+    make_folder_of(path)
+    if experiment.trains:
+        obstacle = _train(experiment, ResultFile(path), machine, report)
         return replace(outcome_so_far(experiment, folder), obstacle=obstacle)
-    record = _simulated(experiment, machine, report)
-    SimulatedFile(record_path(experiment, folder)).write(record, experiment.digest)
-    return outcome_so_far(experiment, folder)
-
-
-def _simulated(experiment: Experiment, machine: Machine, report: Report) -> Record:
-    from coterie.reproduction.simulated import simulate
-
-    record = simulate(experiment, processes=machine.processes or 1, report=report)
+    spec = Spec.from_tables(experiment.spec, experiment.name)
+    record = _SIMULATE[experiment.kind](experiment, spec, machine.processes or 1, report)
     made_with = {"coterie": __version__, "numpy": np.__version__, "python": platform.python_version()}
-    return {**record, "made_with": made_with}
+    SimulatedFile(path).write({**record, "made_with": made_with}, experiment.digest)
+    return outcome_so_far(experiment, folder)
 
 
 def _obstacle(experiment: Experiment, machine: Machine, missing: int, *, quick: bool) -> str:
@@ -83,12 +77,11 @@ def _obstacle(experiment: Experiment, machine: Machine, missing: int, *, quick: 
     return ""
 
 
-def _train(experiment: Experiment, folder: Path, machine: Machine, report: Report) -> str:
+def _train(experiment: Experiment, results: ResultFile, machine: Machine, report: Report) -> str:
     """Run the missing runs; return what kept them from being run, or nothing."""
-    from coterie.reproduction.execution import missing_runs, run_missing
+    from coterie.reproduction.study import missing_runs, run_missing
     from coterie.training.data.published import DATASETS, load
 
-    results = ResultFile(record_path(experiment, folder))
     runs = missing_runs(experiment, results, machine.data, machine.device)
     try:
         # Once and in this process: several that fetch the same files would stand in each other's way.
@@ -105,3 +98,135 @@ def _train(experiment: Experiment, folder: Path, machine: Machine, report: Repor
     except UsageError as error:
         return str(error)
     return ""
+
+
+def _measures(experiment: Experiment, spec: Spec, processes: int, report: Report) -> Record:
+    """T, F and C over the rounds, averaged over trials that each draw the users' dropouts anew."""
+    summaries = _summaries(experiment, spec, processes, report)
+    names = [setting.name for setting in experiment.settings]
+    return {
+        "values": {
+            measure: {scheme: _with_spread(summary, measure) for scheme, summary in summaries.items()}
+            for measure in names
+        },
+        "curves": {
+            measure: {scheme: np.round(summary.mean(measure), 5).tolist() for scheme, summary in summaries.items()}
+            for measure in names
+        },
+    }
+
+
+def _summaries(experiment: Experiment, spec: Spec, processes: int, report: Report) -> dict[str, Summary]:
+    """Simulate schemes under dropouts that every trial draws anew."""
+    summaries = [Summary(spec.training.rounds) for _ in experiment.schemes]
+    for trial in _trials(experiment, spec, processes):
+        for summary, result in zip(summaries, trial, strict=True):
+            summary.add(result)
+        report("trial", summaries[0].trials, experiment.trials)
+    return dict(zip(experiment.schemes, summaries, strict=True))
+
+
+_UNSEALED = " unsealed"
+_KNOWING = ("sorted", "mixed30", "mixed50", "together")
+"""Plans that are made for the users whom a trial draws."""
+
+
+def _trials(experiment: Experiment, spec: Spec, processes: int) -> Iterator[list[Trial]]:
+    """Yield trial after trial, each with the result of every scheme; batches of one are random selection."""
+    users, per_round, rounds_per_day = spec.data.users, spec.selection.per_round, spec.selection.rounds_per_day
+    names = ["random" if name == "T1" else name.removesuffix(_UNSEALED) for name in experiment.schemes]
+    if not rounds_per_day and not any(name.endswith(_KNOWING) for name in names):
+        rng = np.random.default_rng(spec.seed)
+        selectors = [selector_named(name, users, per_round, None, rng=rng) for name in names]
+        simulation = _simulation(experiment, spec, selectors, RedrawnDropout(_dropouts(spec), users))
+        yield from run_trials(simulation, experiment.trials, processes)
+        return
+    for trial in range(experiment.trials):
+        world = World(trial, drawn_dropout(trial, _dropouts(spec), users), spec.selection.lost, rounds_per_day)
+        selectors = [world.selector(name, per_round) for name in names]
+        simulation = _simulation(experiment, spec, selectors, world.model)
+        yield [run_trial(simulation, scheme, trial) for scheme in range(len(names))]
+
+
+def _simulation(
+    experiment: Experiment, spec: Spec, selectors: Sequence[Selector], availability: AvailabilityModel
+) -> Simulation:
+    schemes = tuple(
+        Scheme(name, selector, sealed=not name.endswith(_UNSEALED))
+        for name, selector in zip(experiment.schemes, selectors, strict=True)
+    )
+    return Simulation(
+        spec.data.users,
+        spec.selection.per_round,
+        spec.training.rounds,
+        schemes,
+        availability,
+        spec.seed,
+        spec.selection.lost,
+    )
+
+
+def _with_spread(summary: Summary, measure: str) -> dict[str, float]:
+    """Return a measure after the last round, and half of its 95 % interval."""
+    low, high = summary.interval(measure)
+    mean = float(summary.mean(measure)[-1])
+    return {"value": round(mean, 6), "spread": round(float(high[-1] - low[-1]) / 2, 6), "trials": summary.trials}
+
+
+def _family(experiment: Experiment, spec: Spec, processes: int, report: Report) -> Record:
+    """The sizes of the families that schemes choose from."""
+    del processes, report
+    users, per_round = spec.data.users, spec.selection.per_round
+    levels = {"random": 1, "weighted": 1, "partition": per_round}
+    sizes = {
+        scheme: family_size(users, per_round, levels.get(scheme) or int(scheme.removeprefix("T")))
+        for scheme in experiment.schemes
+    }
+    (setting,) = experiment.settings
+    return {"values": {setting.name: {scheme: {"value": size, "spread": 0.0} for scheme, size in sizes.items()}}}
+
+
+def _tradeoff(experiment: Experiment, spec: Spec, processes: int, report: Report) -> Record:
+    """C over T: Theorem 1 for equal dropouts, and simulated for drawn ones."""
+    users, per_round = spec.data.users, spec.selection.per_round
+    analytic = {
+        f"p = {dropout:g}": {
+            scheme: {"value": cardinality(users, per_round, int(scheme.removeprefix("T")), dropout), "spread": 0.0}
+            for scheme in experiment.schemes
+        }
+        for dropout in _dropouts(spec)
+    }
+    summaries = _summaries(experiment, spec, processes, report)
+    drawn = {scheme: _with_spread(summary, "cardinality") for scheme, summary in summaries.items()}
+    return {"values": {**analytic, "drawn dropouts": drawn}}
+
+
+def _threshold(experiment: Experiment, spec: Spec, processes: int, report: Report) -> Record:
+    """How probably random selection has exposed everyone after a number of rounds."""
+    del processes
+    users, per_round = spec.data.users, spec.selection.per_round
+    rounds = sorted({*range(users - 10, users + 41, 5), *range(users - 3, users + 4)})
+    values: dict[str, dict[str, dict[str, float]]] = {}
+    rng = np.random.default_rng(spec.seed)
+    for done, count in enumerate(rounds, start=1):
+        cells = values[f"{count} rounds"] = {}
+        for scheme in experiment.schemes:
+            chance = _EXPOSURE[scheme](users, per_round, count, experiment.trials, rng)
+            half = (chance.high - chance.low) / 2
+            cells[scheme] = {"value": chance.value, "spread": half, "trials": experiment.trials}
+        report("number of rounds", done, len(rounds))
+    return {"values": values, "bound": {"bernoulli": bernoulli_exposure_bound(users, per_round)}}
+
+
+_EXPOSURE = {"random": uniform_exposure_probability, "bernoulli": bernoulli_exposure_probability}
+_SIMULATE: Mapping[str, Callable[[Experiment, Spec, int, Report], Record]] = {
+    "measures": _measures,
+    "family": _family,
+    "tradeoff": _tradeoff,
+    "threshold": _threshold,
+}
+
+
+def _dropouts(spec: Spec) -> tuple[float, ...]:
+    dropout = spec.selection.dropout
+    return dropout if isinstance(dropout, tuple) else ()

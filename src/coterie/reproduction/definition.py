@@ -3,8 +3,8 @@
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,9 @@ from coterie.errors import UsageError
 from coterie.experiment.spec import Spec
 from coterie.values.tables import from_table
 
-Kind = Literal["training", "measures", "family", "tradeoff", "threshold"]
+Kind = Literal["training", "reconstruction", "measures", "family", "tradeoff", "threshold"]
+Report = Callable[[str, int, int], None]
+"""Is called with what has ended, how many are done, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Setting:
     """Where it differs from the experiment's own spec."""
     paper: Mapping[str, float] = field(default_factory=dict)
     """The paper's numbers, by scheme."""
+    value: str = ""
+    """Of a reconstruction, which numbers of a record: rate, method, rounds and measure, with slashes."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,32 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Windows:
+    """What is attacked after a model has settled: rates, and windows of rounds."""
+
+    rates: tuple[float, ...] = (1.6e-3, 4e-4, 1e-4, 1e-5)
+    """Final learning rates; each goes on from the settled model."""
+    lengths: tuple[int, ...] = (40, 50, 60, 80, 110, 140)
+    """Rounds in a window."""
+    count: int = 20
+    """Windows of each length."""
+    first: int = 20
+    """Rounds at the final rate before the first window."""
+    stride: int = 10
+    """Rounds from the start of one window to the next."""
+
+    @property
+    def starts(self) -> range:
+        """Where windows start, in rounds at the final rate."""
+        return range(self.first, self.first + self.count * self.stride, self.stride)
+
+    @property
+    def rounds(self) -> int:
+        """All rounds at a final rate."""
+        return self.starts[-1] + max(self.lengths)
+
+
+@dataclass(frozen=True)
 class Quick:
     """What is made smaller for a first look on a laptop."""
 
@@ -60,6 +90,7 @@ class Quick:
     """All schemes if none is named."""
     trials: int = 20
     spec: Mapping[str, Any] = field(default_factory=dict)
+    windows: Windows = field(default_factory=Windows)
 
 
 @dataclass(frozen=True)
@@ -70,13 +101,20 @@ class PlannedRun:
     scheme: str
     seed: int
     spec: Spec
+    windows: Windows | None = None
+    """What is attacked after the training, if anything is."""
 
     @property
     def digest(self) -> str:
-        """Names everything that decides the run's result: a record with another digest is of another run."""
-        tables = self.spec.tables()
-        tables["training"].pop("device")
-        tables["data"].pop("folder")
+        """Names everything that decides the run's result: a record with another digest is of another run.
+
+        It is made of what differs from the default spec, so that a spec can gain fields and records stay. Where a
+        run is computed, and whether by compiled kernels, does not count.
+        """
+        spec = self.spec.changed({"data.folder": "", "training.device": "", "training.compiled": False})
+        tables = differing(spec.tables(), Spec().tables())
+        if self.windows is not None:
+            tables["windows"] = asdict(self.windows)
         return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
@@ -101,6 +139,8 @@ class Experiment:
     trials: int = 200
     """Simulated runs, where nothing is trained."""
     spec: Mapping[str, Any] = field(default_factory=dict)
+    windows: Windows = field(default_factory=Windows)
+    """Of a reconstruction: what is attacked."""
     quick: Quick = field(default_factory=Quick)
     notes: str = ""
     """What differs from the paper, and why."""
@@ -116,11 +156,19 @@ class Experiment:
 
     def made_quick(self) -> "Experiment":
         """Return the experiment with fewer seeds and trials, and its smaller spec."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        values |= {"seeds": self.quick.seeds, "trials": self.quick.trials}
-        values["schemes"] = self.quick.schemes or self.schemes
-        values["spec"] = merged(self.spec, self.quick.spec)
-        return Experiment(**values)
+        return replace(
+            self,
+            seeds=self.quick.seeds,
+            trials=self.quick.trials,
+            schemes=self.quick.schemes or self.schemes,
+            spec=merged(self.spec, self.quick.spec),
+            windows=self.quick.windows,
+        )
+
+    @property
+    def trains(self) -> bool:
+        """Whether models are trained for it; otherwise it is computed or simulated."""
+        return self.kind in {"training", "reconstruction"}
 
     @property
     def digest(self) -> str:
@@ -138,7 +186,8 @@ class Experiment:
                     chosen = {"seed": seed, "selection": {"scheme": scheme}}
                     tables = merged(merged(merged(self.spec, setting.spec), chosen), own)
                     where = f"{self.name}, {setting.name}"
-                    yield PlannedRun(setting.name, scheme, seed, Spec.from_tables(tables, where))
+                    windows = self.windows if self.kind == "reconstruction" else None
+                    yield PlannedRun(setting.name, scheme, seed, Spec.from_tables(tables, where), windows)
 
 
 def merged(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,6 +200,22 @@ def merged(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     for key, value in changes.items():
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
         result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def differing(tables: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what nested tables have that others, with the same keys, have not.
+
+    >>> differing({"a": {"b": 1, "c": 2}, "d": 5}, {"a": {"b": 1, "c": 3}, "d": 5})
+    {'a': {'c': 2}}
+    """
+    result = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            if below := differing(value, others[key]):
+                result[key] = below
+        elif value != others[key]:
+            result[key] = value
     return result
 
 

@@ -1,19 +1,31 @@
-"""What an experiment gave, beside the paper: rows of a table, and each claim judged with its evidence."""
+"""What an experiment gave, beside the paper: rows of a table, claims judged with their evidence, records on disk.
 
+A training experiment has a line of JSON for each run, a simulated one a single file.
+"""
+
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import hypot
-from statistics import fmean, stdev
+from pathlib import Path
+from statistics import fmean, quantiles, stdev
 from typing import Any
 
-from coterie.reproduction.definition import Claim, Experiment, Setting
+from coterie.errors import UsageError
+from coterie.experiment.record import LineFile
+from coterie.reproduction.definition import Claim, Experiment
+from coterie.storage.files import atomic_write, reading
 
-Record = Mapping[str, Any]
+Record = dict[str, Any]
 ACCURACY = "test accuracy, %"
 ROUNDING = 1e-9
 """Two closed forms that differ by less are one number."""
-_MEASURES = {"tradeoff": "cardinality", "threshold": "probability that everyone is exposed"}
+_MEASURES = {
+    "training": ACCURACY,
+    "tradeoff": "cardinality",
+    "threshold": "probability that everyone is exposed",
+}
 """What is measured where the settings do not name it."""
 
 
@@ -33,22 +45,23 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Number:
-    """A mean and its spread.
+class Cell:
+    """A mean and its spread, of so many runs or trials.
 
-    >>> str(Number(63.982, 1.05)), str(Number(0.01375, 0.0))
+    >>> str(Cell(63.982, 1.05)), str(Cell(0.01375, 0.0))
     ('63.98 ± 1.05', '0.0138')
     """
 
     value: float
     spread: float
+    runs: int = 1
 
     def __str__(self) -> str:
         digits = 2 if abs(self.value) >= 1 else 4
         spread = f" ± {self.spread:.{digits}f}" if self.spread else ""
         return f"{self.value:.{digits}f}{spread}"
 
-    def is_near(self, other: "Number") -> bool:
+    def is_near(self, other: "Cell") -> bool:
         """Return whether the difference is not larger than its spread."""
         return abs(self.value - other.value) <= hypot(self.spread, other.spread)
 
@@ -88,28 +101,27 @@ class Outcome:
         }
 
 
+Place = tuple[str, str]
+"""A setting and a scheme."""
+
+
 def training_outcome(experiment: Experiment, records: Mapping[str, Record]) -> Outcome:
     """Return the outcome of a training experiment from its records, those that are there."""
-    values: dict[tuple[str, str], list[float]] = {}
-    incomplete: set[tuple[str, str]] = set()
-    missing = 0
+    values: dict[Place, list[float]] = {}
+    lacking: list[Place] = []
+    paths = {setting.name: setting.value for setting in experiment.settings}
     for run in experiment.runs():
-        record = records.get(run.digest)
-        if record is None:
-            missing += 1
-            incomplete.add((run.setting, run.scheme))
+        place = (run.setting, run.scheme)
+        if run.digest in records:
+            record, path = records[run.digest], paths[run.setting]
+            own = window_values(record, path) if path else [final_accuracy(record, experiment.last)]
+            values.setdefault(place, []).extend(own)
         else:
-            values.setdefault((run.setting, run.scheme), []).append(final_accuracy(record, experiment.last))
-    rows = tuple(
-        make_row(f"{setting.name}, {scheme}", ACCURACY, values[setting.name, scheme], setting.paper.get(scheme))
-        for setting in experiment.settings
-        for scheme in experiment.schemes
-        if (setting.name, scheme) in values
-    )
-    numbers = {
-        place: Number(fmean(found), _spread(found)) for place, found in values.items() if place not in incomplete
-    }
-    return Outcome(experiment, rows, _judgements(experiment, numbers), missing)
+            lacking.append(place)
+    summary = _mean if experiment.kind == "training" else _median
+    cells = {place: summary(runs) for place, runs in values.items()}
+    whole = {place: cell for place, cell in cells.items() if place not in lacking}
+    return Outcome(experiment, _rows(experiment, cells), _judgements(experiment, whole), len(lacking))
 
 
 def simulated_outcome(experiment: Experiment, record: Record) -> Outcome:
@@ -117,39 +129,55 @@ def simulated_outcome(experiment: Experiment, record: Record) -> Outcome:
 
     The spread is half of the 95 % interval of the mean over the trials.
     """
-    rows, numbers = [], {}
+    cells = {
+        (setting.name, scheme): Cell(float(cell["value"]), float(cell["spread"]), int(cell.get("trials", 1)))
+        for setting in experiment.settings
+        for scheme in experiment.schemes
+        for cell in (record["values"][setting.name][scheme],)
+    }
+    return Outcome(experiment, _rows(experiment, cells), _judgements(experiment, cells))
+
+
+def unknown_outcome(experiment: Experiment) -> Outcome:
+    """Return the outcome of an experiment of which nothing has been run."""
+    runs = len(list(experiment.runs())) if experiment.trains else 1
+    return Outcome(experiment, (), _judgements(experiment, {}), runs)
+
+
+def _rows(experiment: Experiment, cells: Mapping[Place, Cell]) -> tuple[Row, ...]:
+    """Return our numbers beside the paper's, setting by setting; where these name no measure, the kind does."""
+    rows = []
     for setting in experiment.settings:
         for scheme in experiment.schemes:
-            cell = record["values"][setting.name][scheme]
-            number = numbers[setting.name, scheme] = Number(float(cell["value"]), float(cell["spread"]))
-            paper = setting.paper.get(scheme)
-            rows.append(
-                Row(
-                    label=_label(experiment, setting, scheme),
-                    measure=_MEASURES.get(experiment.kind, setting.name),
-                    ours=number.value,
-                    spread=number.spread,
-                    runs=int(cell.get("trials", 1)),
-                    paper=paper,
-                    difference=_difference(number.value, paper),
-                )
-            )
-    return Outcome(experiment, tuple(rows), _judgements(experiment, numbers))
+            if (setting.name, scheme) in cells:
+                cell, paper = cells[setting.name, scheme], setting.paper.get(scheme)
+                measure = _MEASURES.get(experiment.kind)
+                label = f"{setting.name}, {scheme}" if measure else scheme
+                difference = None if paper is None else cell.value - paper
+                row = Row(label, measure or setting.name, cell.value, cell.spread, cell.runs, paper, difference)
+                rows.append(row)
+    return tuple(rows)
 
 
-def unknown_outcome(experiment: Experiment, obstacle: str = "") -> Outcome:
-    """Return the outcome of an experiment of which nothing has been run."""
-    runs = len(list(experiment.runs())) if experiment.kind == "training" else 1
-    return Outcome(experiment, (), _judgements(experiment, {}), runs, obstacle)
+def _mean(values: list[float]) -> Cell:
+    return Cell(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
 
 
-def _label(experiment: Experiment, setting: Setting, scheme: str) -> str:
-    """Return what a row is about: the scheme, and the setting where that is not the measure."""
-    return f"{setting.name}, {scheme}" if experiment.kind in {"tradeoff", "threshold"} else scheme
+def _median(values: list[float]) -> Cell:
+    """Return the median, with half of the range in which the middle half of the values lie as its spread."""
+    quarters = quantiles(values, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    return Cell(quarters[1], (quarters[2] - quarters[0]) / 2, len(values))
 
 
-def _difference(ours: float, paper: float | None) -> float | None:
-    return None if paper is None else ours - paper
+def window_values(record: Record, path: str) -> list[float]:
+    """Return a number for each window of a reconstruction: rate, method, rounds and measure, with slashes.
+
+    >>> record = {"rates": {"1e-05": {"methods": {"kriging": {"60": {"mean": [0.1, 0.2]}}}}}}
+    >>> window_values(record, "1e-05/kriging/60/mean")
+    [0.1, 0.2]
+    """
+    rate, method, rounds, measure = path.split("/")
+    return [float(value) for value in record["rates"][rate]["methods"][method][rounds][measure]]
 
 
 def final_accuracy(record: Record, last: int) -> float:
@@ -162,21 +190,11 @@ def final_accuracy(record: Record, last: int) -> float:
     return fmean(ordered[-last:])
 
 
-def make_row(label: str, measure: str, values: list[float], paper: float | None) -> Row:
-    """Return a row for the values of several runs."""
-    mean = fmean(values)
-    return Row(label, measure, mean, _spread(values), len(values), paper, _difference(mean, paper))
+def _judgements(experiment: Experiment, numbers: Mapping[Place, Cell]) -> tuple[Judgement, ...]:
+    return tuple(_judge(claim, experiment, numbers) for claim in experiment.claims)
 
 
-def _spread(values: list[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
-
-
-def _judgements(experiment: Experiment, numbers: Mapping[tuple[str, str], Number]) -> tuple[Judgement, ...]:
-    return tuple(_judged(claim, experiment, numbers) for claim in experiment.claims)
-
-
-def _judged(claim: Claim, experiment: Experiment, numbers: Mapping[tuple[str, str], Number]) -> Judgement:
+def _judge(claim: Claim, experiment: Experiment, numbers: Mapping[Place, Cell]) -> Judgement:
     """Judge a claim in each setting that it speaks of; it holds if it holds in all of them.
 
     An experiment may have fewer schemes than a claim speaks of, as a quick one has: it is judged by those.
@@ -204,7 +222,7 @@ def _schemes(claim: Claim, experiment: Experiment) -> list[str]:
     return [scheme for scheme in experiment.schemes if scheme in about]
 
 
-def _comparisons(claim: Claim, numbers: Mapping[str, Number]) -> Iterator[tuple[bool, str]]:
+def _comparisons(claim: Claim, numbers: Mapping[str, Cell]) -> Iterator[tuple[bool, str]]:
     """Yield what must hold of the numbers, and these numbers."""
     if claim.lowest and claim.lowest in numbers and len(numbers) > 1:
         lowest = numbers[claim.lowest]
@@ -225,12 +243,71 @@ def _comparisons(claim: Claim, numbers: Mapping[str, Number]) -> Iterator[tuple[
         elif claim.below:
             yield number.value < claim.below, f"{scheme} {number}, below {claim.below:g}"
         elif other in numbers:
-            yield _compared(claim, scheme, number, numbers[other])
+            yield _compare(claim, scheme, number, numbers[other])
 
 
-def _compared(claim: Claim, scheme: str, number: Number, other: Number) -> tuple[bool, str]:
+def _compare(claim: Claim, scheme: str, number: Cell, other: Cell) -> tuple[bool, str]:
     """Return whether a scheme is above another one or level with it, and the numbers."""
     text = f"{scheme} {number} against {claim.above or claim.level} {other}"
     if claim.level:
         return number.value >= other.value - claim.within, text
     return number.value > other.value, f"{text}, within the spread" if number.is_near(other) else text
+
+
+class ResultFile(LineFile):
+    """The results of one experiment: a JSON line for each run, named by what decided it."""
+
+    def records(self) -> dict[str, Record]:
+        """Return the records by the digest of their run; a last line that was cut off is left out."""
+        records: dict[str, Record] = {}
+        for number, line in enumerate(self.lines() if self.path.exists() else (), start=1):
+            try:
+                record = json.loads(line)
+                records[record["run"]] = record
+            except (ValueError, KeyError, TypeError):
+                raise UsageError(f"{self.path}, line {number}: not the record of a run; remove the line") from None
+        return records
+
+    def add(self, record: Record) -> None:
+        """Append a record, in a folder that is there."""
+        if self.path.exists():
+            self.repair()
+        self.append(json.dumps(record, separators=(",", ":")))
+
+
+@dataclass(frozen=True)
+class SimulatedFile:
+    """The record of an experiment that trains nothing, with the digest of what decided it."""
+
+    path: Path
+
+    def read(self, digest: str) -> Record | None:
+        """Return the record if it is that of the experiment with this digest, and None otherwise."""
+        if not self.path.exists():
+            return None
+        with reading(self.path):
+            text = self.path.read_bytes()
+        try:
+            record: Record = json.loads(text)
+            return record if record["experiment"] == digest else None
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"{self.path} is not the record of an experiment; remove the file") from None
+
+    def write(self, record: Record, digest: str) -> None:
+        """Write the record, whole or not at all, into a folder that is there."""
+        with atomic_write(self.path) as file:
+            file.write((json.dumps({"experiment": digest, **record}, separators=(",", ":")) + "\n").encode())
+
+
+def record_path(experiment: Experiment, folder: Path) -> Path:
+    """Return where an experiment's record lies in a folder of results."""
+    return folder / f"{experiment.name}.{'jsonl' if experiment.trains else 'json'}"
+
+
+def outcome_so_far(experiment: Experiment, folder: Path) -> Outcome:
+    """Return what the records in a folder say of an experiment."""
+    path = record_path(experiment, folder)
+    if experiment.trains:
+        return training_outcome(experiment, ResultFile(path).records())
+    record = SimulatedFile(path).read(experiment.digest)
+    return unknown_outcome(experiment) if record is None else simulated_outcome(experiment, record)

@@ -1,33 +1,38 @@
-"""One model trained in the open, as fast as the machine can: for questions of accuracy, with no ledger."""
+"""The runs of a training experiment: models trained in the open, as fast as the machine can, with no ledger.
 
-import platform
+Several are trained at a time, and each result is written down as it comes.
+"""
+
+import signal
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from coterie import __version__
 from coterie.audit.measures import RunningMeasures
+from coterie.errors import CoterieError
 from coterie.experiment.parts import Parts, prepare
 from coterie.experiment.plain import PlainAggregation
 from coterie.experiment.spec import Spec
-from coterie.training.engine.vector import flatten
-from coterie.training.evaluate import evaluate
+from coterie.reproduction.definition import Experiment, PlannedRun, Report
+from coterie.reproduction.outcome import Record, ResultFile
+from coterie.reproduction.reconstruction import attack_windows, made_with
+from coterie.training.engine.trainer import evaluate
+from coterie.training.models import flatten
 from coterie.values import BoolArray, IntArray
+from coterie.values.checks import check_count
 
-Progress = Callable[[int], None]
-"""Told how many rounds are done."""
-
-
-def no_progress(rounds: int) -> None:
-    """Tell nobody."""
-    del rounds
+PROCESSES_ON_A_GPU = 4
+"""Runs side by side on one GPU: small models leave most of it idle."""
 
 
-def train(spec: Spec, progress: Progress = no_progress) -> dict[str, Any]:
+def train(spec: Spec, after_round: Callable[[int], None] = lambda _: None) -> Record:
     """Train a model as a spec says, adding updates up plainly, and return what came out as a record.
 
     The cohorts, losses and updates are those of `coterie run` with the same spec and plain aggregation.
@@ -42,14 +47,13 @@ def train(spec: Spec, progress: Progress = no_progress) -> dict[str, Any]:
     for step, available in zip(range(spec.training.rounds), parts.world.available(0), strict=False):
         users = _users(parts, parameters, step, available, counts)
         if len(users):
-            mean, _ = PlainAggregation(parts, parameters, step).mean(users)
-            parameters = parameters + mean.to(parameters)
+            parameters = parameters + PlainAggregation(parts, parameters, step).mean(users).to(parameters)
             counts[users] += 1
         measures.add_round((users,) if len(users) else ())
         if (step + 1) % spec.evaluate_every == 0 or step + 1 == spec.training.rounds:
             tested = evaluate(parts.model, parameters, parts.user_data, workers=parts.trainer.workers)
             curve[step + 1] = round(100 * tested.accuracy, 2)
-        progress(step + 1)
+        after_round(step + 1)
     now = measures.now
     return {
         "curve": curve,
@@ -60,7 +64,7 @@ def train(spec: Spec, progress: Progress = no_progress) -> dict[str, Any]:
         "skipped": now.skipped,
         "seconds": round(time.perf_counter() - ready, 2),
         "preparation_seconds": round(ready - started, 2),
-        "made_with": _made_with(parts),
+        "made_with": made_with(parts),
     }
 
 
@@ -72,12 +76,83 @@ def _users(parts: Parts, parameters: Tensor, step: int, available: BoolArray, co
     return PlainAggregation(parts, parameters, step).survivors(cohort)[0]
 
 
-def _made_with(parts: Parts) -> dict[str, str]:
-    device = parts.trainer.device
-    return {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
-        "coterie": __version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
+def missing_runs(experiment: Experiment, results: ResultFile, folder: str, device: str) -> list[PlannedRun]:
+    """Return the runs of a training experiment that have no record yet."""
+    known = results.records()
+    return list({run.digest: run for run in experiment.runs(folder, device) if run.digest not in known}.values())
+
+
+def run_missing(
+    experiment: Experiment,
+    results: ResultFile,
+    *,
+    folder: str,
+    device: str = "auto",
+    processes: int | None = None,
+    report: Report,
+) -> None:
+    """Run every run of a training experiment that has no record yet."""
+    if processes is not None:
+        check_count(processes, "the number of processes")
+    missing = missing_runs(experiment, results, folder, device)
+    runs = len({run.digest for run in experiment.runs()})
+    done = runs - len(missing)
+    side_by_side = processes or (PROCESSES_ON_A_GPU if torch.cuda.is_available() and device != "cpu" else 1)
+    for run, record in _outcomes(missing, min(side_by_side, max(len(missing), 1))):
+        head = {"run": run.digest, "setting": run.setting, "scheme": run.scheme, "seed": run.seed}
+        results.add({**head, "rounds": run.spec.training.rounds, **record})
+        done += 1
+        report(str(run), done, runs)
+
+
+def _outcomes(runs: list[PlannedRun], processes: int) -> Iterator[tuple[PlannedRun, Record]]:
+    """Yield the runs with their records, as they end."""
+    if processes == 1:
+        for run in runs:
+            yield run, _result(run)
+        return
+    # A new interpreter for each: a GPU cannot be shared through a fork.
+    context = get_context("spawn")
+    stop = context.Event()
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_worker, initargs=(stop,))
+    try:
+        waiting = {pool.submit(_work, run): run for run in runs}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+    except BrokenProcessPool:
+        raise CoterieError(
+            "a worker process died, perhaps for want of memory; try again with fewer processes"
+        ) from None
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+class _StoppedError(Exception):
+    """The main process waits for no more results."""
+
+
+_stop: Event
+
+
+def _start_worker(stop: Event) -> None:
+    """Keep the sign to stop in a worker process; only the main process answers to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    global _stop  # noqa: PLW0603 - a worker process holds nothing else
+    _stop = stop
+
+
+def _result(run: PlannedRun, after_round: Callable[[int], None] = lambda _: None) -> Record:
+    """Train a run's model, and attack it if that is planned."""
+    if run.windows is None:
+        return train(run.spec, after_round)
+    return attack_windows(run.spec, run.windows, after_round)
+
+
+def _work(run: PlannedRun) -> Record:
+    def check_stop(rounds: int) -> None:
+        del rounds
+        if _stop.is_set():
+            raise _StoppedError
+
+    return _result(run, check_stop)

@@ -1,0 +1,234 @@
+"""The paper's reconstruction of single updates (app:random-selection): error and users found, by window and drift.
+
+A model is trained until it has settled, then goes on at a small final rate; over windows of these rounds the
+server takes the sums apart. Linear attacks are judged by second moments of the sums alone.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie import __version__
+from coterie.attacks.disaggregation import (
+    DiagonalDrift,
+    LeastSquares,
+    LinearMethod,
+    Moments,
+    disaggregation_errors,
+    errors_by_moments,
+    moments_of,
+)
+from coterie.attacks.kriging import Kriging
+from coterie.attacks.score import UpdateErrors
+from coterie.attacks.view import ServerView
+from coterie.experiment.parts import Parts, prepare
+from coterie.experiment.spec import Spec
+from coterie.reproduction.definition import Windows
+from coterie.training.engine.stacked import make_trainer
+from coterie.training.engine.trainer import evaluate
+from coterie.training.models import flatten
+from coterie.values import BoolArray, FloatArray, IntArray
+
+LINEAR: tuple[LinearMethod, ...] = (LeastSquares(), Kriging())
+DRIFT_ROUNDS = 20
+"""The drift is the squared relative change of updates over so many rounds."""
+BINS = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 17))
+"""Edges of the histograms of errors: four to a power of ten; errors beyond are in the first and last bin."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """What is needed of the rounds at one final rate to judge any linear attack on any of the windows."""
+
+    participation: FloatArray
+    totals: FloatArray
+    gram: FloatArray
+    """Z Zᵀ of all rounds' sums."""
+    cross: FloatArray
+    """Windows × rounds × users: the sums times the real updates at the window's first model."""
+    sizes: FloatArray
+    """Windows × users: the real updates' squared lengths."""
+    diagonal: Mapping[int, tuple[UpdateErrors, ...]]
+    """The errors of the diagonal drift, by window length: it looks at the vectors themselves."""
+    alike: BoolArray
+    """Users all of whose batch hold mostly the same label: their batch's mean is their own update."""
+    drift: float | None
+    """None if the windows do not reach over so many rounds."""
+    accuracy: float
+    parameters: int
+
+    def moments(self, start: int, length: int) -> Moments:
+        """Return the moments of one window."""
+        rounds = slice(start, start + length)
+        return Moments(self.participation[rounds], self.totals[rounds], self.gram[rounds, rounds], self.parameters)
+
+
+def attack_windows(
+    spec: Spec, windows: Windows, after_round: Callable[[int], None] = lambda _: None
+) -> dict[str, Any]:
+    """Train as a spec says, attack the windows of each final rate, and return a record."""
+    started = time.perf_counter()
+    parts = prepare(spec)
+    tails = _observe(parts, windows, after_round)
+    record = {f"{rate:g}": score_methods(tail, windows) for rate, tail in tails.items()}
+    return {"rates": record, "seconds": round(time.perf_counter() - started, 1), "made_with": made_with(parts)}
+
+
+def made_with(parts: Parts) -> dict[str, str]:
+    """Return what a record was made with: the device and the versions."""
+    device = parts.trainer.device
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "coterie": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _observe(parts: Parts, windows: Windows, after_round: Callable[[int], None]) -> dict[float, Tail]:
+    """Train until the spec's last round, then at each final rate, and return what was seen there."""
+    model = flatten(parts.model).to(parts.trainer.device)
+    rounds = _Rounds(parts, 0, np.zeros(parts.user_data.users, dtype=np.int64))
+    for step in range(parts.spec.training.rounds):
+        model = model + parts.trainer.mean(model, rounds.users(), step).vector
+        after_round(step + 1)
+    return {rate: _observe_tail(parts, rounds.copy(), model, rate, windows) for rate in windows.rates}
+
+
+class _Rounds:
+    """Who takes part, round after round, as in any run of the spec; rounds without a cohort are left out."""
+
+    def __init__(self, parts: Parts, tried: int, counts: IntArray) -> None:
+        self._parts, self._tried, self._counts = parts, tried, counts.copy()
+        self._online = parts.world.available(tried)
+
+    def copy(self) -> "_Rounds":
+        return _Rounds(self._parts, self._tried, self._counts)
+
+    def users(self) -> IntArray:
+        """Return the users of the next round with a result."""
+        while True:
+            rng = np.random.default_rng([self._parts.spec.seed, self._tried])
+            cohort = self._parts.selector.choose(next(self._online), self._counts, rng)
+            self._tried += 1
+            if cohort is not None:
+                self._counts[cohort.users] += 1
+                return cohort.users
+
+
+def _observe_tail(parts: Parts, rounds: _Rounds, model: Tensor, rate: float, windows: Windows) -> Tail:
+    spec = parts.spec
+    settings = replace(spec.training, learning_rate=rate, schedule=())
+    trainer = make_trainer(parts.model, parts.user_data, settings, cohort=spec.selection.per_round, seed=spec.seed)
+    begin, everybody = spec.training.rounds, np.arange(parts.user_data.users)
+    starts, first = set(windows.starts), model
+    learned, means, truths = [], [], []
+    for step in range(windows.rounds):
+        if step in starts:
+            truths.append(trainer.updates(model, everybody, begin + step).vectors)
+        users = rounds.users()
+        mean = trainer.mean(model, users, begin + step).vector
+        learned.append(users)
+        means.append(mean)
+        model = model + mean
+    view = ServerView.of(len(everybody), learned, means, first)
+    moments = moments_of(view)
+    sums = torch.stack(means).double() * torch.from_numpy(view.totals).to(model.device)[:, None]
+    later = DRIFT_ROUNDS // windows.stride
+    changes = [_change(a, b) for a, b in zip(truths, truths[later:], strict=False)]
+    return Tail(
+        participation=moments.participation,
+        totals=moments.totals,
+        gram=moments.gram,
+        cross=np.stack([(sums @ truth.double().T).cpu().numpy() for truth in truths]),
+        sizes=np.stack([truth.double().square().sum(dim=1).cpu().numpy() for truth in truths]),
+        diagonal={
+            length: tuple(
+                disaggregation_errors(view.window(start, length), DiagonalDrift(), truth)
+                for start, truth in zip(windows.starts, truths, strict=True)
+            )
+            for length in windows.lengths
+        },
+        alike=alike_users(parts),
+        drift=float(np.median(changes)) if changes else None,
+        accuracy=evaluate(parts.model, model, parts.user_data, workers=parts.trainer.workers).accuracy,
+        parameters=view.parameters,
+    )
+
+
+def alike_users(parts: Parts) -> BoolArray:
+    """Return which users are in a batch of two or more that all hold mostly one and the same label.
+
+    A batch hides its members from one another's sums, but not what they have in common.
+    """
+    data, plan = parts.user_data, parts.plan
+    alike = np.zeros(data.users, dtype=np.bool_)
+    if plan is None:
+        return alike
+    counts = data.partition.label_counts(data.labels.cpu().numpy(), data.classes)
+    most = np.where(counts.max(axis=1) > counts.sum(axis=1) / 2, counts.argmax(axis=1), -1)
+    for batch in range(len(plan)):
+        members = plan.batch(batch)
+        alike[members] = most[members[0]] >= 0 and bool((most[members] == most[members[0]]).all())
+    return alike
+
+
+def _change(before: Tensor, after: Tensor) -> float:
+    """Return the mean squared relative change of users' updates."""
+    return float(((after - before).square().sum(dim=1) / before.square().sum(dim=1)).mean())
+
+
+def score_methods(tail: Tail, windows: Windows) -> dict[str, Any]:
+    """Return the errors of every method on every window of one final rate, as a record."""
+    methods: dict[str, dict[str, Any]] = {}
+    conditions: dict[str, float] = {}
+    for length in windows.lengths:
+        by_method: dict[str, list[UpdateErrors]] = {DiagonalDrift.name: list(tail.diagonal[length])}
+        spread = []
+        for window, start in enumerate(windows.starts):
+            moments = tail.moments(start, length)
+            cross = tail.cross[window, start : start + length]
+            for method in LINEAR:
+                result = errors_by_moments(method, moments, cross, tail.sizes[window])
+                by_method.setdefault(method.name, []).append(result)
+            spread.append(_condition(moments.participation))
+        conditions[str(length)] = float(f"{np.median(spread):.4g}")
+        for name, results in by_method.items():
+            methods.setdefault(name, {})[str(length)] = _summary(results, tail.alike)
+    return {
+        "drift": None if tail.drift is None else float(f"{tail.drift:.4g}"),
+        "accuracy": round(100 * tail.accuracy, 2),
+        "condition": conditions,
+        "methods": methods,
+    }
+
+
+def _condition(matrix: FloatArray) -> float:
+    """Return the largest singular value over the least that is not zero."""
+    values = np.linalg.svd(matrix, compute_uv=False)
+    return float(values[0] / values[values > 1e-10 * values[0]][-1])
+
+
+def _summary(results: list[UpdateErrors], alike: BoolArray) -> dict[str, Any]:
+    """Return a number for each window, and the histogram of all errors.
+
+    `beyond` counts those found who are not merely alike with their whole batch.
+    """
+    everything = np.concatenate([result.errors for result in results])
+    inside = np.clip(everything, BINS[0], np.nextafter(BINS[-1], 0))
+    return {
+        "mean": [float(f"{result.errors.mean():.4g}") for result in results],
+        "median": [float(f"{np.median(result.errors):.4g}") for result in results],
+        "least": [float(f"{result.errors.min():.4g}") for result in results],
+        "found": [len(result.found_users) for result in results],
+        "beyond": [int(np.count_nonzero(~alike[result.found_users])) for result in results],
+        "chance": [result.found_by_chance for result in results],
+        "histogram": np.histogram(inside, BINS)[0].tolist(),
+    }
