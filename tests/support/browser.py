@@ -59,8 +59,8 @@ def until(page: Page, condition: str) -> None:
 
 
 @contextmanager
-def visit(browser: Browser, file: Path, width: int = 1400, scheme: str = "light") -> Iterator[Visit]:
-    """Open a file at a width, in a colour scheme."""
+def visit(browser: Browser, place: Path | str, width: int = 1400, scheme: str = "light") -> Iterator[Visit]:
+    """Open a file, or an address, at a width, in a colour scheme."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     visited = Visit(page)
@@ -69,6 +69,6 @@ def visit(browser: Browser, file: Path, width: int = 1400, scheme: str = "light"
     page.on("console", lambda message: visited.complaints.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: visited.complaints.append(str(error)))
     page.on("dialog", lambda dialog: (visited.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-    page.goto(file.as_uri())
+    page.goto(place.as_uri() if isinstance(place, Path) else place)
     yield visited
     context.close()

@@ -1,6 +1,8 @@
 """Figures, each drawn from a record (a plain dictionary, as the commands write it with --json)."""
 
+import csv
 import io
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -43,7 +45,7 @@ def can_draw() -> bool:
 
 
 @contextmanager
-def _figure(path: Path, width: float, height: float, columns: int = 1) -> Iterator[Any]:
+def _figure(path: Path, width: float, height: float, columns: int = 1, rows: int = 1) -> Iterator[Any]:
     """Give a figure's axes in the project's style, and save it to `path` when the drawing went well."""
     check_figure_path(path)
     import matplotlib as mpl
@@ -61,7 +63,7 @@ def _figure(path: Path, width: float, height: float, columns: int = 1) -> Iterat
     }
     with mpl.rc_context(style):
         figure = Figure(figsize=(width, height), layout="constrained")
-        yield figure.subplots(1, columns)
+        yield figure.subplots(rows, columns)
         kind = path.suffix.lower().removeprefix(".")
         svg: dict[str, Any] = {"metadata": {"Date": None}, "transparent": True} if kind == "svg" else {}
         image = io.BytesIO()
@@ -252,15 +254,19 @@ def _line(axes: Any, rows: Sequence[RoundRow], field: str, **style: str) -> None
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 
-def panels(record: dict[str, Any], path: Path) -> None:
+def draw_panels(record: dict[str, Any], path: Path) -> None:
     """Draw panels side by side, each with its lines, and one legend below.
 
     The record holds a `title` and `panels`, each with a `title`, `across`, `up` and `lines`; a line has a `name`,
-    `x`, `y`, and `low` and `high` where there is a band around it; a panel may have a `top`, where its scale ends.
+    `x`, `y`, and `low` and `high` where there is a band around it; a panel may have a `top`, where its scale ends,
+    and a scale that is `logarithmic`. With `columns`, so many panels stand in a row.
     """
     count = len(record["panels"])
-    with _figure(path, 4.2 * count + 0.6, 4.0, columns=count) as columns:
-        for axes, panel in zip(columns if count > 1 else [columns], record["panels"], strict=True):
+    across = record.get("columns", count)
+    down = count // across
+    width, height = (4.2, 4.0) if down == 1 else (3.2, 2.6)
+    with _figure(path, width * across + 0.6, height * down, columns=across, rows=down) as grid:
+        for axes, panel in zip(grid.flat if count > 1 else [grid], record["panels"], strict=True):
             for line in panel["lines"]:
                 few = len(line["x"]) <= FEW_POINTS
                 (drawn,) = axes.plot(
@@ -273,8 +279,133 @@ def panels(record: dict[str, Any], path: Path) -> None:
                 axes.set_title(panel["title"], loc="left")
             axes.set_xlabel(panel["across"])
             axes.set_ylabel(panel["up"])
-            axes.set_ylim(bottom=0, top=panel.get("top"))
+            if panel.get("logarithmic"):
+                axes.set_yscale("log")
+            else:
+                axes.set_ylim(bottom=0, top=panel.get("top"))
         figure = axes.figure
         figure.suptitle(record["title"])
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
+
+
+def deviation(record: dict[str, Any], path: Path) -> None:
+    """Draw what a deviating server got of one user's image: a row for each attack, a column for each protocol.
+
+    The record holds `original`, the user's image, and `attempts`, each with its `attack`, `protocol`, `sealed`,
+    `outcome`, `psnr` and `image`, if there is one.
+    """
+    import numpy as np
+    from matplotlib.patches import Rectangle
+
+    attempts = record["attempts"]
+    rows = list(dict.fromkeys(attempt["attack"] for attempt in attempts))
+    columns = list(dict.fromkeys((attempt["protocol"], attempt["sealed"]) for attempt in attempts))
+    names = ["the user's image"]
+    names += [f"{protocol},\n{'sealed' if sealed else 'without a seal'}" for protocol, sealed in columns]
+    cells = {(attempt["attack"], attempt["protocol"], attempt["sealed"]): attempt for attempt in attempts}
+    with _figure(path, 1.25 * len(names) + 1.25, 1.25 * len(rows) + 0.5) as axes:
+
+        def show(pixels: list[list[list[int]]], column: int, row: int) -> None:
+            picture = np.array(pixels, dtype=np.uint8)
+            picture = np.repeat(picture, 3, axis=2) if picture.shape[2] == 1 else picture
+            axes.imshow(picture, extent=(column, column + 0.9, row + 0.9, row), aspect="equal")
+
+        for row, attack in enumerate(rows):
+            axes.annotate(
+                f"a server that\n{_wrapped(attack)}", (-0.1, row + 0.45), ha="right", va="center", fontsize=9
+            )
+            show(record["original"], 0, row)
+            for column, (protocol, sealed) in enumerate(columns, start=1):
+                attempt = cells[attack, protocol, sealed]
+                middle, note = (column + 0.45, row + 0.45), attempt["outcome"]
+                if attempt["image"] is None:
+                    axes.add_patch(Rectangle((column, row), 0.9, 0.9, fill=False, edgecolor=f"{GREY}55"))
+                    axes.annotate(note, middle, ha="center", va="center", color=GREY)
+                    continue
+                show(attempt["image"], column, row)
+                axes.annotate(f"{note}, {attempt['psnr']:.0f} dB", (middle[0], row + 0.91), ha="center", va="top",
+                              fontsize=8, color=GREY)  # fmt: skip
+        for column, name in enumerate(names):
+            axes.annotate(name, (column + 0.45, -0.05), ha="center", va="bottom", annotation_clip=False)
+        axes.set_xlim(-1.05, len(names) - 0.09)
+        axes.set_ylim(len(rows) + 0.1, -0.05)
+        axes.set_axis_off()
+
+
+def reconstruction_histogram(record: dict[str, Any], path: Path) -> None:
+    """Draw how many users have which error (fig:histo_error), a panel for each scheme, on a logarithmic scale.
+
+    The record holds `schemes`, each with a `scheme` and the `errors` of its users.
+    """
+    import numpy as np
+
+    schemes = record["schemes"]
+    edges = np.logspace(-5, 3, 33)
+    with _figure(path, 3.6 * len(schemes) + 0.6, 3.2, columns=len(schemes)) as columns:
+        for place, (axes, each) in enumerate(
+            zip(columns if len(schemes) > 1 else [columns], schemes, strict=True)
+        ):
+            axes.hist(np.clip(each["errors"], edges[0], edges[-1]), edges, color=COLOURS[place])
+            axes.axvline(0.1, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+            axes.set_xscale("log")
+            axes.set_title(f"{each['scheme']}: {each['users_found']} of {each['users']} found", loc="left")
+            axes.set_xlabel("squared relative error")
+            axes.yaxis.get_major_locator().set_params(integer=True)
+
+
+def reconstruction_grid(record: dict[str, Any], path: Path) -> None:
+    """Draw users' images and what the server made of their updates (fig:recon_MSE_PSNR), a row for each scheme.
+
+    The record's `pictures` hold `originals` and, for each of `schemes`, `images` with their `psnr`.
+    """
+    import numpy as np
+
+    pictures = record["pictures"]
+    names = {"random": "random\nselection"} | {f"T{level}": f"batches\nof {level}" for level in range(2, 100)}
+    rows = [("the users'\nimages", pictures["originals"], None)]
+    rows += [(names.get(name, name), each["images"], each["psnr"]) for name, each in pictures["schemes"].items()]
+    count = len(pictures["originals"])
+    with _figure(path, 1.1 * count + 1.2, 1.25 * len(rows)) as axes:
+        for row, (name, images, psnr) in enumerate(rows):
+            axes.annotate(name, (-0.1, row + 0.4), ha="right", va="center", fontsize=9)
+            for column, pixels in enumerate(images):
+                picture = np.array(pixels, dtype=np.uint8)
+                picture = np.repeat(picture, 3, axis=2) if picture.shape[2] == 1 else picture
+                axes.imshow(picture, extent=(column, column + 0.8, row + 0.8, row), aspect="equal")
+                if psnr is not None:
+                    axes.annotate(f"{psnr[column]:.0f} dB", (column + 0.4, row + 0.81), ha="center", va="top",
+                                  fontsize=8, color=GREY)  # fmt: skip
+        axes.set_xlim(-1.0, count)
+        axes.set_ylim(len(rows) + 0.1, -0.1)
+        axes.set_axis_off()
+
+
+def _wrapped(words: str) -> str:
+    """Break a few words into lines that fit beside a picture."""
+    return "\n".join(textwrap.wrap(words, width=15))
+
+
+def write_curves(record: dict[str, Any], folder: Path) -> list[Path]:
+    """Write a simulation's curves, a row per scheme and round, to rows.csv and rows.parquet; return the files."""
+    columns = ["scheme", "round", *record["schemes"][0]["curves"]]
+    rows = [
+        (scheme["scheme"], round_, *values)
+        for scheme in record["schemes"]
+        for round_, values in enumerate(zip(*scheme["curves"].values(), strict=True))
+    ]
+    written = [folder / "rows.csv"]
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([columns, *rows])
+    with atomic_write(written[0]) as file:
+        file.write(text.getvalue().encode())
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        return written
+    written.append(folder / "rows.parquet")
+    with atomic_write(written[1]) as file:
+        columns_of = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
+        parquet.write_table(pa.table(columns_of), file)
+    return written

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from coterie.audit import Combination, Question, examine, measure
 from coterie.audit.wording import user_name
-from coterie.report.audit.advice import advice_blocks
-from coterie.report.audit.page import audit_page
-from coterie.report.audit.plots import strong_steps, weak_steps
+from coterie.report.audit.page import audit_page, strong_steps, weak_steps
+from coterie.report.audit.proofs import advice_blocks
 from coterie.values import BatchPlan, LogBuilder, ParticipationLog
 from coterie.values.words import display_name
 from support.audit.verdicts import HOSTILE, TRIANGLE, batch_log, examined, random_log, split_log, verdicts
@@ -251,8 +250,8 @@ def test_a_window_that_was_not_finished_is_an_upper_bound():
         log,
         Question(window=3),
         rng=np.random.default_rng(0),
-        left=lambda: 0.0,
-        stopped=lambda: next(calls) > 60,
+        time_left=lambda: 0.0,
+        should_stop=lambda: next(calls) > 60,
     )
     assert not verdict.window.complete
     assert tile(verdict, "Within 3 rounds")[0] == f"≤{verdict.window.level}"
@@ -261,7 +260,9 @@ def test_a_window_that_was_not_finished_is_an_upper_bound():
 
 def test_a_stopped_audit_claims_nobody():
     """Stopped before the elimination ended, isolation is not decided, and nothing says that nobody is isolated."""
-    verdict = examine(random_log(rounds=60), rng=np.random.default_rng(0), left=lambda: 0.0, stopped=lambda: True)
+    verdict = examine(
+        random_log(rounds=60), rng=np.random.default_rng(0), time_left=lambda: 0.0, should_stop=lambda: True
+    )
     assert not verdict.isolation_known
     assert tile(verdict, "Isolated users") == ("unknown", "warning")
     text = text_of(page_of(verdict))

@@ -2,35 +2,40 @@
 
 import base64
 import hashlib
+import io
 import json
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from coterie import UsageError
 from coterie.report.page.blocks import (
-    Code,
     Commands,
     Curve,
     Curves,
     Details,
     Foot,
+    Listing,
     Page,
+    Picture,
+    Pictures,
     Plot,
     Plots,
     Points,
     Section,
     Table,
     Text,
-    Tile,
     Tiles,
 )
 from coterie.report.page.html import check_page_path, render, write_page
+from coterie.values.words import KeyNumber
 
 
 class Outline(HTMLParser):
@@ -74,6 +79,8 @@ class Outline(HTMLParser):
 def page(word="plain"):
     """A page with every block, and one word everywhere that a word can stand."""
     table = Table(f"Table {word}", ("name", f"column {word}"), ((word, 1), (word, 2)))
+    picture = Picture(np.full((2, 3, 1), 7, dtype=np.uint8), word)
+    pictures = Pictures(f"Pictures {word}", (word, word), ((word, (picture, Picture(None, word))),))
     plot = Plot(f"Plot {word}", Curves((Curve(word, [1, 2], [3, 4]),), across=word), f"It shows {word}.")
     return Page(
         kind=f"Kind {word}",
@@ -81,14 +88,14 @@ def page(word="plain"):
         subject=word,
         date=word,
         answer=f"Answer {word}",
-        tiles=Tiles((Tile(word, word, word),)),
+        tiles=Tiles((KeyNumber(word, word, word),)),
         sections=(
             Section(
                 f"First {word}", (Text((word, "see `coterie audit`")), Points(((word, word),)), Plots((plot,)))
             ),
             Section(
                 f"Second {word}",
-                (table, Details(word, (Text((word,)),)), Code(word, word), Commands(((word, word),))),
+                (table, pictures, Details(word, (Text((word,)),)), Listing(word, word), Commands(((word, word),))),
             ),
         ),
         foot=Foot(((word, word),), (word,)),
@@ -178,10 +185,19 @@ def test_plots_and_tables_have_names_for_those_who_do_not_see_them():
     (plot,) = [attributes for _, attributes in outline.elements if attributes.get("role") == "img"]
     assert plot["aria-label"] == "Plot plain"
     assert plot["aria-describedby"] in ids
-    (table,) = outline.all("table")
+    table, pictures = outline.all("table")
+    assert pictures["aria-labelledby"] in ids
     assert table["aria-labelledby"] in ids
-    assert [cell["scope"] for cell in outline.all("th")] == ["col", "col", "row", "row"]
+    assert [cell["scope"] for cell in outline.all("th")] == ["col", "col", "row", "row", "col", "col", "row"]
     assert outline.all("html") == [{"lang": "en"}]
+
+
+def test_a_picture_stands_in_the_page_with_its_note():
+    """The image is in the page itself, pixel for pixel, and its note is there for those who do not see it."""
+    (image,) = Outline(render(page())).all("img")
+    assert image["alt"] == "plain"
+    png = base64.b64decode(image["src"].removeprefix("data:image/png;base64,"))
+    assert np.asarray(Image.open(io.BytesIO(png))).tolist() == [[7] * 3] * 2
 
 
 def test_text_between_backticks_is_code_and_a_lone_backtick_is_itself():

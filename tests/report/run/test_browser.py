@@ -7,7 +7,7 @@ import pytest
 from coterie.report.page.html import write_page
 from coterie.report.run.page import run_page
 from support.browser import until, visit
-from support.pages import DRAWN
+from support.pages import DRAWN, FAINT
 from support.runs import simulated
 
 HOSTILE = (
@@ -23,37 +23,6 @@ RUNS = {
     "random": {"privacy": None, "sealed": False, "aggregation": "secagg", "rounds": 140},
     "large": {"users": 3000, "per_round": 150, "rounds": 700, "privacy": 10, "aggregation": "open"},
 }
-
-# Every visible piece of text whose contrast with what lies behind it is below 4.5 (WCAG's formula).
-FAINT = """(() => {
-  const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-  const rgba = (colour) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data];
-  };
-  const luminance = (colour) => rgba(colour).slice(0, 3)
-    .map((part) => part / 255).map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
-  const behind = (element) => {
-    for (let at = element; at; at = at.parentElement) {
-      const colour = getComputedStyle(at).backgroundColor;
-      if (rgba(colour)[3] === 255) return colour;
-    }
-    throw new Error('no ground');
-  };
-  const seen = [...document.querySelectorAll('body *')].filter((element) => element.checkVisibility()
-    && !['SCRIPT', 'STYLE', 'NOSCRIPT'].includes(element.tagName)
-    && [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()));
-  const faint = seen.filter((element) => {
-    const style = getComputedStyle(element);
-    const ink = luminance(element instanceof SVGElement ? style.fill : style.color);
-    const ground = luminance(behind(element));
-    return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05) < 4.5;
-  });
-  return [seen.length, faint.map((element) => element.textContent.slice(0, 40))];
-})()"""
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,15 @@ def test_a_spec_becomes_a_result_and_a_folder(data, new_folder):
         coterie.run(tiny_spec(data, "plain"), out=out)
 
 
+def test_the_tables_of_a_spec_are_one(data, new_folder):
+    """A dictionary is read as a spec's file is, and refused as that is."""
+    tables = tiny_spec(data, "plain").tables()
+    result = coterie.run(tables, rounds=1, out=new_folder(), workers=1)
+    assert (len(result.record.rows), result.log.users) == (1, 12)
+    with pytest.raises(coterie.UsageError, match="rounds"):
+        coterie.run({"training": {"rounds": "x"}})
+
+
 def test_keywords_change_a_spec_as_options_do(data, new_folder):
     """A folder of data says how many users it has; a keyword that is none, or has no effect, is refused."""
     options = {"per_round": 6, "scheme": "T2", "aggregation": "plain", "rounds": 1, "workers": 1}

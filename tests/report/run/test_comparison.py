@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from coterie import UsageError
-from coterie.report.run.comparison import MEASURES, compare, read_runs
-from coterie.report.run.comparison_page import comparison_page
+from coterie.report.run.comparison import compare, comparison_page, read_runs
 from support.browser import visit
 from support.pages import DRAWN, charts_of
 from support.runs import simulated
@@ -40,13 +39,13 @@ def test_mean_and_spread_are_those_of_numpy(runs):
     """The final values' mean and sample deviation, and at each round the curve's mean and band."""
     group = compare(runs).groups[0]
     final = [run.record.rows[-1].accuracy for run in group.runs]
-    spread = group.spread(MEASURES["accuracy"])
+    spread = group.spread("accuracy")
     assert (spread.mean, spread.deviation) == pytest.approx((np.mean(final), np.std(final, ddof=1)))
-    curve = group.curve(MEASURES["accuracy"])
+    curve = group.curve("accuracy")
     every = np.array([[row.accuracy for row in run.record.rows] for run in group.runs])
     assert curve.y == pytest.approx(every.mean(axis=0))
     assert curve.band[1] == pytest.approx(every.mean(axis=0) + every.std(axis=0, ddof=1))
-    assert compare(runs[:1]).groups[0].spread(MEASURES["accuracy"]).deviation is None
+    assert compare(runs[:1]).groups[0].spread("accuracy").deviation is None
 
 
 def test_a_group_has_the_lowest_level_of_its_runs_or_none(runs):

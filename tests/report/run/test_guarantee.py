@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 
 from coterie.audit import Bracket
-from coterie.cli.run_summary import print_result
+from coterie.cli.run_view import print_result
 from coterie.report.run.guarantee import Facts, guarantee
 from coterie.report.run.page import run_page
 from support.runs import simulated
@@ -19,7 +19,7 @@ SEALED = Facts(
     learned=60,
     level=6,
     weak=Bracket(6, 6, None),
-    demanded=6,
+    required=6,
     split=0,
     lost=0,
     unfinished=0,
@@ -28,7 +28,7 @@ SEALED = Facts(
     batches=True,
 )
 UNSEALED = replace(SEALED, sealed=False, aggregation="secagg")
-RANDOM = replace(UNSEALED, batches=False, demanded=None, level=1)
+RANDOM = replace(UNSEALED, batches=False, required=None, level=1)
 
 
 def words(facts):

@@ -10,14 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie import UsageError
 from coterie.audit import measure, strong_level
 from coterie.experiment.record import RecordFile, RunRecord
 from coterie.report.figures import run_measures, training_curve
 from coterie.report.run.page import run_page
 from coterie.report.run.plots import batch_blocks
-from coterie.report.run.result import BatchHealth
-from coterie.selection import consecutive
 from coterie.values import LogBuilder
 from support.pages import charts_of
 from support.runs import simulated
@@ -112,24 +109,6 @@ def test_rounds_without_a_measurement_are_left_out_of_the_curves():
     """Accuracy is drawn at the rounds in which it was measured."""
     accuracy = charts_of(page_of(simulated(rounds=20, evaluate=5)))["Accuracy"]
     assert accuracy["lines"][0]["x"] == [4, 9, 14, 19]
-
-
-def test_a_plan_of_another_run_is_refused():
-    """A plan for more users than the log has is named as such."""
-    run = simulated(rounds=2)
-    with pytest.raises(UsageError, match="not of one run"):
-        replace(run, plan=consecutive(240, 6), health=None)
-
-
-def test_batch_health_that_cannot_be_is_refused():
-    """Counts must be of one length, no more than asked, and of the plan's batches."""
-    two = np.array([2, 2])
-    with pytest.raises(UsageError, match="2, 1 and 2 batches"):
-        BatchHealth(two, two[:1], two)
-    with pytest.raises(UsageError, match="batch 1 completed and lost more"):
-        BatchHealth(two, np.array([1, 2]), np.array([1, 1]))
-    with pytest.raises(UsageError, match="the plan has 3"):
-        replace(simulated(rounds=2), plan=consecutive(6, 2), health=BatchHealth(two, two, two - 2))
 
 
 def test_the_worst_batches_are_those_lost_most_often():

@@ -1,30 +1,28 @@
-"""What pages are made of: frozen values that say what to show, and nothing about how it looks."""
+"""What pages are made of: frozen values that say what to show, and nothing about how it looks.
+
+Who took part when is one of them: a picture of users × rounds, both binned when there are many.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coterie.values import FloatArray, IntArray
-from coterie.values.words import Tone
+from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
+from coterie.values.words import KeyNumber, Tone, counted, display_name, number, percent, shortened
 
-
-@dataclass(frozen=True)
-class Tile:
-    """A key number: what it is called, its value, and one line that says what it means."""
-
-    label: str
-    value: str
-    meaning: str
-    tone: Tone = "plain"
+MOST_TICKS = 12
+LONGEST_TICK = 14
+"""Names of rows beside a picture, and their letters."""
 
 
 @dataclass(frozen=True)
 class Tiles:
     """The key numbers of a page, side by side."""
 
-    tiles: tuple[Tile, ...]
+    tiles: tuple[KeyNumber, ...]
 
 
 @dataclass(frozen=True)
@@ -129,8 +127,28 @@ class Table:
     """Rows from which on the box scrolls."""
 
 
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """An image of height × width × channels of levels from 0 to 255, or none, and a few words below it."""
+
+    pixels: NDArray[np.uint8] | None
+    note: str
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Images in rows and columns, to be compared: (name of the row, its pictures).
+
+    Captions are distinct on a page.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Picture, ...]], ...]
+
+
 @dataclass(frozen=True)
-class Code:
+class Listing:
     """A text to copy as it stands, such as settings; `name` says what it is."""
 
     name: str
@@ -152,7 +170,7 @@ class Details:
     blocks: "tuple[Block, ...]"
 
 
-Block: TypeAlias = Tiles | Text | Points | Plots | Table | Code | Commands | Details
+Block: TypeAlias = Tiles | Text | Points | Plots | Table | Pictures | Listing | Commands | Details
 
 
 @dataclass(frozen=True)
@@ -201,3 +219,145 @@ def evenly(count: int, most: int) -> IntArray:
     ([0, 1, 2, 3, 4], [0, 50, 100])
     """
     return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Participation:
+    """`share[r, c]` is the share of (user, round) pairs in row r and column c in which the user took part.
+
+    Row r holds the users `order[row_starts[r]:row_starts[r + 1]]`; column c holds the rounds from
+    `column_starts[c]` up to `column_starts[c + 1]`, counted from the log's first.
+    """
+
+    share: FloatArray
+    order: IntArray
+    row_starts: IntArray
+    column_starts: IntArray
+    times: IntArray
+    """In how many rounds each user took part."""
+
+    def users(self, row: int) -> IntArray:
+        """Return the users of a row."""
+        return self.order[self.row_starts[row] : self.row_starts[row + 1]]
+
+    @property
+    def binned(self) -> bool:
+        """Whether a cell stands for more than one user or round."""
+        return self.share.size < len(self.order) * int(self.column_starts[-1])
+
+
+def participation(
+    log: ParticipationLog, plan: BatchPlan | None, most_rows: int = 240, most_columns: int = 300
+) -> Participation:
+    """Return the picture of a log, users in the order of their batches, retired ones last.
+
+    With more users than rows, a row holds one or more whole batches, never a part of one; with more rounds than
+    columns, a column holds several.
+
+    >>> log = ParticipationLog.from_dense([[1, 0, 1, 0], [0, 1, 0, 1]])
+    >>> picture = participation(log, BatchPlan.from_batches(4, 2, [[0, 2], [1, 3]]))
+    >>> picture.order.tolist(), picture.share.tolist()
+    ([0, 2, 1, 3], [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    """
+    order, edges = _sorted_users(log.users, plan)
+    if log.users <= most_rows:
+        edges = np.arange(log.users + 1)
+    row_starts = edges[_cuts(len(edges) - 1, most_rows)]
+    column_starts = _cuts(log.rounds, most_columns)
+    row_of = np.empty(log.users, dtype=np.int64)
+    row_of[order] = np.repeat(np.arange(len(row_starts) - 1), np.diff(row_starts))
+
+    # A user counts once for a round, however many learned sets of the round it is in.
+    rounds = np.repeat(log.set_rounds - log.first, np.diff(log.starts))
+    pairs = np.unique(rounds * log.users + log.members)
+    rounds, users = np.divmod(pairs, max(log.users, 1))
+    sizes = np.outer(np.diff(row_starts), np.diff(column_starts))
+    columns = np.searchsorted(column_starts, rounds, side="right") - 1
+    cells = row_of[users] * sizes.shape[1] + columns
+    counts = np.bincount(cells, minlength=sizes.size).reshape(sizes.shape)
+    times = np.bincount(users, minlength=log.users)
+    return Participation(counts / sizes, order, row_starts, column_starts, times)
+
+
+def participation_plot(
+    log: ParticipationLog,
+    batches: IntArray | None,
+    *,
+    groups: IntArray | None = None,
+    numbers: IntArray | None = None,
+) -> Plot:
+    """Return who took part when; users of one batch stand together, without batches users of one group.
+
+    `batches` and `groups` give each user's, -1 for none. `numbers` are the users' own, if the log has only some.
+    """
+    together = groups if batches is None else batches
+    picture = participation(log, None if together is None else _as_plan(together))
+    numbered = [f"user {user}" for user in (np.arange(log.users) if numbers is None else numbers).tolist()]
+    names = numbered if log.names is None else [display_name(name) for name in log.names]
+    # Long names are cut, so the number keeps rows apart.
+    places = [own if own == name else f"{name} ({own})" for name, own in zip(names, numbered, strict=True)]
+    rows = [picture.users(row).tolist() for row in range(len(picture.share))]
+    chart = HeatMap(
+        picture.share,
+        columns=(log.first + picture.column_starts[:-1]).tolist(),
+        rows=[_row_name(users, places, batches) for users in rows],
+        ticks=_ticks([users[0] for users in rows], names, batches),
+        across="round",
+    )
+    height = int(np.clip(80 + 4 * len(picture.share), 160, 560))
+    return Plot("Users and rounds", chart, _caption(log, picture), height=height, wide=True)
+
+
+def _as_plan(groups: IntArray) -> BatchPlan:
+    """Return groups of users as a plan, which the picture is sorted by."""
+    order = np.argsort(groups, kind="stable")[np.sum(groups < 0) :]
+    sizes = np.unique(groups[order], return_counts=True)[1]
+    return BatchPlan(len(groups), 1, order, np.concatenate(([0], np.cumsum(sizes))))
+
+
+def _row_name(users: list[int], places: Sequence[str], batches: IntArray | None) -> str:
+    """Return a name of its own for a row: its user, or the users that it holds."""
+    first = places[users[0]]
+    if batches is not None and batches[users[0]] >= 0:
+        first += f", batch {batches[users[0]]}"
+    return first if len(users) == 1 else f"{number(len(users))} users from {first} on"
+
+
+def _ticks(firsts: list[int], names: Sequence[str], batches: IntArray | None) -> list[tuple[int, str]]:
+    """Return names for some rows, given by their first users: batches where they begin, or users."""
+    if batches is None:
+        rows = evenly(len(firsts), MOST_TICKS).tolist()
+        return [(row, shortened(names[firsts[row]], LONGEST_TICK)) for row in rows]
+    of_row = batches[firsts]
+    begins = np.flatnonzero((np.diff(of_row, prepend=-2) != 0) & (of_row >= 0))
+    return [(int(begins[place]), f"batch {of_row[begins[place]]}") for place in evenly(len(begins), MOST_TICKS)]
+
+
+def _caption(log: ParticipationLog, picture: Participation) -> str:
+    caption = "Coloured: took part. "
+    if picture.binned:
+        users, rounds = (int(np.diff(starts).max()) for starts in (picture.row_starts, picture.column_starts))
+        caption = f"A cell stands for up to {counted(users, 'user')} and {counted(rounds, 'round')}. "
+        caption += (
+            f"The stronger its colour, the more took part: at most {percent(picture.share.max())} of a cell. "
+        )
+    times = picture.times
+    low, middle, high = int(times.min()), int(np.median(times)), int(times.max())
+    caption += f"A user took part in {low} to {high} of {counted(log.rounds, 'round')} (median {middle})."
+    never = int(np.sum(times == 0))
+    return f"{caption} {counted(never, 'user')} never took part." if never else caption
+
+
+def _sorted_users(users: int, plan: BatchPlan | None) -> tuple[IntArray, IntArray]:
+    """Return the users batch after batch, and where batches begin in that order (and where the last ends)."""
+    if plan is None:
+        return np.arange(users), np.arange(users + 1)
+    outside = np.setdiff1d(np.arange(users), plan.members)
+    tail = plan.starts[-1] + np.arange(1, len(outside) + 1)
+    return np.concatenate((plan.members, outside)), np.concatenate((plan.starts, tail))
+
+
+def _cuts(count: int, most: int) -> IntArray:
+    """Return where to cut `count` things into at most `most` runs of nearly equal length."""
+    parts = min(count, most)
+    return np.arange(parts + 1) * count // max(parts, 1)

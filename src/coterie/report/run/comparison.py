@@ -1,20 +1,35 @@
 """Several runs side by side: those that differ only in their seed are one group, with a mean and a spread."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from coterie.errors import UsageError
-from coterie.experiment.record import RoundRow
-from coterie.report.page.blocks import Curve, Table, evenly
+from coterie.report.page.blocks import (
+    Block,
+    Curve,
+    Curves,
+    Foot,
+    Page,
+    Plot,
+    Plots,
+    Section,
+    Table,
+    Text,
+    Tiles,
+    evenly,
+)
+from coterie.report.page.html import render
 from coterie.report.run.result import RunResult, read_run
-from coterie.values.words import SPACE, Tone, counted
+from coterie.values.words import SPACE, KeyNumber, Tone, counted, number, percent
 
 MOST_POINTS = 500
 _PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
+_PERCENT = f"{SPACE}%"
 MOST_SETTINGS = 3
 """Settings that a group is named by; the table of settings has all of them."""
 
@@ -41,6 +56,16 @@ class Spread:
         """Return it for programs."""
         return {"mean": self.mean, "spread": self.deviation}
 
+    def text(self, digits: int, unit: str = "") -> str:
+        r"""Return it for people; with a unit, in percent.
+
+        >>> Spread(0.5, None).text(2), Spread(0.5, 0.25).text(1, " %")
+        ('0.50', '50.0\xa0±\xa025.0 %')
+        """
+        scale = 100 if unit else 1
+        around = "" if self.deviation is None else f"{_PLUS_MINUS}{scale * self.deviation:.{digits}f}"
+        return f"{scale * self.mean:.{digits}f}{around}{unit}"
+
 
 @dataclass(frozen=True, eq=False)
 class RunGroup:
@@ -51,37 +76,23 @@ class RunGroup:
     """Those that are not the same in all groups, by dotted name."""
     runs: tuple[RunResult, ...]
 
-    def spread(self, value: Callable[[RoundRow], float | None]) -> Spread | None:
-        """Return mean and spread of a value of the last row that has one."""
-        measured = ([number for row in run.record.rows if (number := value(row)) is not None] for run in self.runs)
-        return Spread.of([numbers[-1] for numbers in measured if numbers])
+    def spread(self, measure: str) -> Spread | None:
+        """Return mean and spread of a measure, a field of rows, in the last row that has a value."""
+        curves = (_values_by_round(run, measure) for run in self.runs)
+        return Spread.of([list(curve.values())[-1] for curve in curves if curve])
 
-    def curve(self, value: Callable[[RoundRow], float | None]) -> Curve:
+    def curve(self, measure: str) -> Curve:
         """Return the mean at every round that all runs have measured, with the spread as a band."""
-        rounds = [
-            {row.round: number for row in run.record.rows if (number := value(row)) is not None}
-            for run in self.runs
-        ]
-        common = sorted(set.intersection(*map(set, rounds)))
-        places = [common[place] for place in evenly(len(common), MOST_POINTS).tolist()]
-        spreads = [_of([of_run[round_] for of_run in rounds]) for round_ in places]
-        means = [spread.mean for spread in spreads]
-        if len(self.runs) == 1:
-            return Curve(self.label, places, means)
-        low = [spread.mean - (spread.deviation or 0.0) for spread in spreads]
-        high = [spread.mean + (spread.deviation or 0.0) for spread in spreads]
-        return Curve(self.label, places, means, band=(low, high))
+        return mean_curve(self.label, [_values_by_round(run, measure) for run in self.runs], MOST_POINTS)
 
     @property
     def level(self) -> int | None:
         """The lowest strong level of the runs, None where one is unknown."""
-        levels = [run.facts.level for run in self.runs]
-        certain = [level for level in levels if level is not None]
-        return min(certain) if len(certain) == len(levels) else None
+        return _lowest_level(self.runs)
 
     def tables(self) -> dict[str, Any]:
         """Return the group for programs."""
-        measures = {name: self.spread(value) for name, value in MEASURES.items()}
+        measures = {name: self.spread(name) for name in ("accuracy", "loss", "cardinality", "fairness_gap")}
         return {
             "label": self.label,
             "settings": dict(self.settings),
@@ -89,14 +100,6 @@ class RunGroup:
             "strong": self.level,
             **{name: spread and spread.tables() for name, spread in measures.items()},
         }
-
-
-MEASURES: dict[str, Callable[[RoundRow], float | None]] = {
-    "accuracy": lambda row: row.accuracy,
-    "loss": lambda row: row.loss,
-    "cardinality": lambda row: row.cardinality,
-    "fairness_gap": lambda row: row.fairness_gap,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +121,20 @@ class Comparison:
 
     def results(self) -> Table:
         """Return what came out, a row for each group."""
-        return _results(self.groups)
+        rows = tuple(
+            (
+                group.label,
+                len(group.runs),
+                _spread_text(group, "accuracy", 1, _PERCENT),
+                _spread_text(group, "loss", 4),
+                "unknown" if group.level is None else group.level,
+                _spread_text(group, "cardinality", 2),
+                _spread_text(group, "fairness_gap", 3),
+            )
+            for group in self.groups
+        )
+        columns = ("setting", "runs", "accuracy", "loss", "lowest T", "C", "F")
+        return Table("After the last round: mean ± spread over the runs of a group.", columns, rows)
 
     def tables(self) -> dict[str, Any]:
         """Return the comparison for programs, as `coterie report --json` prints it."""
@@ -133,9 +149,9 @@ def read_runs(paths: Sequence[Path]) -> tuple[RunResult, ...]:
     for path in paths:
         inside = [] if (path / "record.jsonl").is_file() else sorted(path.glob("*/record.jsonl"))
         folders += [record.parent for record in inside] or [path]
-    resolved = [folder.resolve() for folder in folders]
+    absolute = [folder.resolve() for folder in folders]
     for place, folder in enumerate(folders):
-        if resolved[place] in resolved[:place]:
+        if absolute[place] in absolute[:place]:
             raise UsageError(f"{folder} is given twice; name every run once")
     return tuple(read_run(folder) for folder in folders)
 
@@ -177,10 +193,33 @@ def setting_text(value: object) -> str:
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
-def _of(values: Sequence[float]) -> Spread:
-    spread = Spread.of(values)
-    assert spread is not None  # noqa: S101 - a group has at least one run
-    return spread
+def _values_by_round(run: RunResult, measure: str) -> dict[int, float]:
+    """Return a measure of a run by round, where it has a value."""
+    return {row.round: value for row in run.record.rows if (value := getattr(row, measure)) is not None}
+
+
+def mean_curve(name: str, runs: Sequence[Mapping[int, float]], most: int) -> Curve:
+    """Return the mean over runs at the rounds that all have measured, with the sample deviation as a band.
+
+    >>> mean_curve("seeds", [{1: 0.0, 2: 1.0}, {2: 3.0}], most=10)
+    Curve(name='seeds', x=[2], y=[2.0], step=False, band=([0.5857864376269049], [3.414213562373095]))
+    """
+    common = sorted(set.intersection(*map(set, runs)))
+    rounds = [common[place] for place in evenly(len(common), most).tolist()]
+    columns = [[of_run[round_] for of_run in runs] for round_ in rounds]
+    means = [fmean(values) for values in columns]
+    if len(runs) == 1:
+        return Curve(name, rounds, means)
+    low, high = (
+        [mean + side * stdev(values) for mean, values in zip(means, columns, strict=True)] for side in (-1, 1)
+    )
+    return Curve(name, rounds, means, band=(low, high))
+
+
+def _lowest_level(runs: Sequence[RunResult]) -> int | None:
+    """Return the lowest strong level of runs, None where one is unknown."""
+    levels = [run.facts.level for run in runs if run.facts.level is not None]
+    return min(levels) if len(levels) == len(runs) else None
 
 
 def overall_tone(runs: Sequence[RunResult]) -> Tone:
@@ -192,11 +231,7 @@ def overall_tone(runs: Sequence[RunResult]) -> Tone:
 def _verdict(comparison: Comparison) -> tuple[str, str]:
     """Return the headline and the answer: what was reached, by which group, and how private it was."""
     ranked = sorted(
-        (
-            (spread, group)
-            for group in comparison.groups
-            if (spread := group.spread(MEASURES["accuracy"])) is not None
-        ),
+        ((spread, group) for group in comparison.groups if (spread := group.spread("accuracy")) is not None),
         key=lambda pair: -pair[0].mean,
     )
     sentences = [_privacy(comparison.runs)]
@@ -205,7 +240,7 @@ def _verdict(comparison: Comparison) -> tuple[str, str]:
     best, group = ranked[0]
     seeds = f"over {counted(len(group.runs), 'seed')}"
     if len(comparison.groups) == 1:
-        return f"{accuracy_text(best)} accuracy {seeds}", sentences[0]
+        return f"{best.text(1, _PERCENT)} accuracy {seeds}", sentences[0]
     if len(ranked) > 1:
         second, other = ranked[1]
         gap, noise = best.mean - second.mean, max(best.deviation or 0.0, second.deviation or 0.0)
@@ -213,47 +248,117 @@ def _verdict(comparison: Comparison) -> tuple[str, str]:
         if noise == 0:
             verdict = "one run each, so nobody knows the spread over seeds"
         sentences.insert(0, f"That is {100 * gap:.1f} points above {other.label}: {verdict}.")
-    return f"{accuracy_text(best)} accuracy with {group.label}, {seeds}", " ".join(sentences)
+    return f"{best.text(1, _PERCENT)} accuracy with {group.label}, {seeds}", " ".join(sentences)
 
 
 def _privacy(runs: Sequence[RunResult]) -> str:
     """Say how private the runs were: each one's own headline, with how many share it."""
-    counts: dict[str, int] = {}
-    for run in runs:
-        counts[run.guarantee.headline] = counts.get(run.guarantee.headline, 0) + 1
+    counts = Counter(run.guarantee.headline for run in runs)
     if len(counts) == 1:
         return f"On privacy every run says: “{next(iter(counts))}”."
     verdicts = (f"{counted(count, 'run says', 'runs say')}: “{headline}”" for headline, count in counts.items())
     return f"On privacy {'; '.join(verdicts)}."
 
 
-def _results(groups: Sequence[RunGroup]) -> Table:
+def _spread_text(group: RunGroup, measure: str, digits: int, unit: str = "") -> str:
+    spread = group.spread(measure)
+    return "–" if spread is None else spread.text(digits, unit)
+
+
+def comparison_page(comparison: Comparison, date: str) -> str:
+    """Return several runs as one HTML file; `date` says when it was made."""
+    groups, runs = comparison.groups, comparison.runs
+    sections = [
+        Section("How they learned", _learning(groups)),
+        Section("What came out", (comparison.results(),)),
+        Section("Privacy, fairness and use", (_measure_plots(groups),)),
+        Section("Every run", (_every_run(runs),)),
+    ]
+    if len(groups) > 1:
+        sections.insert(3, Section("What differs", (_settings(groups),)))
+    page = Page(
+        kind="Comparison of runs",
+        subject=f"{counted(len(runs), 'run')}, {counted(len(groups), 'setting')}",
+        date=date,
+        title=comparison.headline,
+        answer=comparison.answer,
+        tiles=_tiles(comparison),
+        sections=tuple(sections),
+        foot=Foot(
+            facts=tuple((str(run.path), f"SHA-256 of the record {run.digest}") for run in runs),
+            assumptions=(
+                "Runs that differ only in their seed are one group.",
+                "The spread is the sample standard deviation over the runs of a group.",
+                "A curve is drawn as far as all runs of its group have been measured.",
+                *dict.fromkeys(text for run in runs for text in run.guarantee.assumptions),
+            ),
+        ),
+        tone=overall_tone(runs),
+    )
+    return render(page)
+
+
+def _tiles(comparison: Comparison) -> Tiles:
+    runs, groups = comparison.runs, comparison.groups
+    level = _lowest_level(runs)
+    lowest = "unknown" if level is None else number(level)
+    tiles = [KeyNumber("Lowest privacy level T", lowest, "over all runs, as their logs tell", overall_tone(runs))]
+    accuracies = [spread for group in groups if (spread := group.spread("accuracy")) is not None]
+    if accuracies:
+        best = max(accuracies, key=lambda spread: spread.mean)
+        tiles.append(
+            KeyNumber("Best accuracy", best.text(1, _PERCENT), "mean over a group's runs, on the test set")
+        )
+    tiles.append(KeyNumber("Runs", number(len(runs)), f"in {counted(len(groups), 'group')} of one setting each"))
+    return Tiles(tuple(tiles))
+
+
+def _learning(groups: Sequence[RunGroup]) -> tuple[Block, ...]:
+    plots = []
+    for title, name, shares in (("Accuracy", "accuracy", True), ("Loss", "loss", False)):
+        lines = tuple(line for group in groups if (line := group.curve(name)).x)
+        if lines:
+            text = percent if shares else "{:.3f}".format
+            caption = " ".join(f"{line.name}: {text(line.y[-1])} after round {line.x[-1]}." for line in lines)
+            plots.append(Plot(title, Curves(lines, across="round", percent=shares), f"{caption} {_BAND}"))
+    return (Plots(tuple(plots)),) if plots else (Text(("Neither accuracy nor loss was measured in these runs.",)),)
+
+
+def _measure_plots(groups: Sequence[RunGroup]) -> Plots:
+    plots = []
+    for title, name, unit in (
+        ("Fairness gap F", "fairness_gap", "{:.3f}"),
+        ("Cardinality C", "cardinality", "{:.2f}"),
+    ):
+        lines = tuple(group.curve(name) for group in groups)
+        caption = " ".join(f"{line.name}: {unit.format(line.y[-1])} in the end." for line in lines if line.y)
+        plots.append(Plot(title, Curves(lines, across="round"), caption or "No round has ended.", height=160))
+    return Plots(tuple(plots))
+
+
+def _settings(groups: Sequence[RunGroup]) -> Table:
+    names = list(groups[0].settings)
+    rows = tuple((name, *(setting_text(group.settings[name]) for group in groups)) for name in names)
+    columns = ("name", *(f"group {place}" for place in range(1, len(groups) + 1)))
+    return Table("Settings that are not the same in all runs, group by group.", columns, rows, words=columns[1:])
+
+
+def _every_run(runs: Sequence[RunResult]) -> Table:
     rows = tuple(
         (
-            group.label,
-            len(group.runs),
-            accuracy_text(group.spread(MEASURES["accuracy"])),
-            _plus_minus(group.spread(MEASURES["loss"]), 4),
-            "unknown" if group.level is None else group.level,
-            _plus_minus(group.spread(MEASURES["cardinality"]), 2),
-            _plus_minus(group.spread(MEASURES["fairness_gap"]), 3),
+            str(run.path),
+            run.record.head["seed"],
+            "–" if run.tested is None else percent(run.tested.accuracy or 0.0),
+            run.guarantee.strong.value,
+            run.guarantee.weak.value,
+            len(run.record.rows),
+            run.facts.lost,
+            run.guarantee.headline,
         )
-        for group in groups
+        for run in runs
     )
-    columns = ("setting", "runs", "accuracy", "loss", "lowest T", "C", "F")
-    return Table("After the last round: mean ± spread over the runs of a group.", columns, rows)
+    columns = ("folder", "seed", "accuracy", "T", "weak", "rounds", "batches lost", "verdict")
+    return Table("Each run by itself.", columns, rows, words=("verdict",))
 
 
-def accuracy_text(spread: Spread | None) -> str:
-    """Return an accuracy with its spread, in percent."""
-    if spread is None:
-        return "–"
-    around = "" if spread.deviation is None else f"{_PLUS_MINUS}{100 * spread.deviation:.1f}"
-    return f"{100 * spread.mean:.1f}{around}{SPACE}%"
-
-
-def _plus_minus(spread: Spread | None, digits: int) -> str:
-    if spread is None:
-        return "–"
-    around = "" if spread.deviation is None else f"{_PLUS_MINUS}{spread.deviation:.{digits}f}"
-    return f"{spread.mean:.{digits}f}{around}"
+_BAND = "The band is one standard deviation to each side, over the runs of a group."

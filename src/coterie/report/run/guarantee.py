@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.audit import Bracket
-from coterie.report.page.blocks import Points, Tile
-from coterie.values.words import Tone, counted, number
+from coterie.report.page.blocks import Points
+from coterie.values.words import KeyNumber, Tone, counted, number
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Facts:
     """The strong privacy level T of the log; None where nobody knows which sums were learned."""
     weak: Bracket | None
     """What is proven of the weak level; None without a sum, or where nobody knows which were learned."""
-    demanded: int | None
+    required: int | None
     """The level that was asked for; None for a scheme without batches."""
     split: int
     """Batches that some learned sum contains a part of."""
@@ -46,8 +46,8 @@ class Guarantee:
     headline: str
     tone: Tone
     sentences: tuple[str, ...]
-    strong: Tile
-    weak: Tile
+    strong: KeyNumber
+    weak: KeyNumber
     holds: Points
     limits: Points
     assumptions: tuple[str, ...]
@@ -96,8 +96,8 @@ def _of_level(facts: Facts, level: int, rounds: str) -> tuple[str, Tone, tuple[s
         return "Not private: the privacy level is 1", "warning", (own,)
     fewer = f"it never isolates a sum over fewer than {level} users"
     claim = f"However the server combines the sums of all {rounds}, {fewer}."
-    if facts.demanded is not None and level < facts.demanded:
-        return f"Privacy level {level}, below the {facts.demanded} asked for", "warning", (claim,)
+    if facts.required is not None and level < facts.required:
+        return f"Privacy level {level}, below the {facts.required} asked for", "warning", (claim,)
     if facts.sealed:
         by = "The users' own keys enforce it."
         return f"Private: never fewer than {level} users in a sum", "good", (claim, by)
@@ -118,31 +118,31 @@ def _losses(facts: Facts) -> tuple[str, ...]:
     return (f"A batch lost a member on the way {times}.",)
 
 
-def _strong_tile(facts: Facts) -> Tile:
+def _strong_tile(facts: Facts) -> KeyNumber:
     label = "Privacy level T"
     if facts.level is None:
-        return Tile(label, "unknown", "rounds without a seal were cut off", "warning")
+        return KeyNumber(label, "unknown", "rounds without a seal were cut off", "warning")
     if not facts.learned:
-        return Tile(label, "–", "no sum was learned")
+        return KeyNumber(label, "–", "no sum was learned")
     level = number(facts.level)
     if facts.aggregation == "plain":
-        return Tile(label, level, "of the sums alone; the server saw every update", "warning")
-    if facts.demanded is None:
+        return KeyNumber(label, level, "of the sums alone; the server saw every update", "warning")
+    if facts.required is None:
         meaning = "no level was asked for: users come one by one"
-        return Tile(label, level, meaning, "warning" if facts.level == 1 else "plain")
-    if facts.level < facts.demanded:
-        return Tile(label, level, f"below the {facts.demanded} asked for", "warning")
-    return Tile(label, level, f"at least the {facts.demanded} asked for", "good" if facts.sealed else "plain")
+        return KeyNumber(label, level, meaning, "warning" if facts.level == 1 else "plain")
+    if facts.level < facts.required:
+        return KeyNumber(label, level, f"below the {facts.required} asked for", "warning")
+    return KeyNumber(label, level, f"at least the {facts.required} asked for", "good" if facts.sealed else "plain")
 
 
-def _weak_tile(facts: Facts) -> Tile:
+def _weak_tile(facts: Facts) -> KeyNumber:
     label, weak = "Weak privacy level", facts.weak
     if weak is None:
-        return Tile(label, "unknown" if facts.level is None else "–", _strong_tile(facts).meaning)
+        return KeyNumber(label, "unknown" if facts.level is None else "–", _strong_tile(facts).meaning)
     if weak.exact:
-        return Tile(label, number(weak.low), "fewest users in any combination of sums, exactly")
+        return KeyNumber(label, number(weak.low), "fewest users in any combination of sums, exactly")
     bounds = f"{number(weak.low)}..{number(weak.high)}"
-    return Tile(label, bounds, "proven bounds on the fewest users in any combination of sums")
+    return KeyNumber(label, bounds, "proven bounds on the fewest users in any combination of sums")
 
 
 def _holds(facts: Facts) -> Points:
@@ -150,8 +150,8 @@ def _holds(facts: Facts) -> Points:
     return Points(
         (
             ("The level", _level(facts)),
-            ("Who enforces it", _enforced(facts)),
-            ("What the server saw in a round", _seen(facts)),
+            ("Who enforces it", _enforcement(facts)),
+            ("What the server saw in a round", _server_view(facts)),
             ("When rounds are added", _more_rounds(facts)),
         )
     )
@@ -199,7 +199,7 @@ def _level(facts: Facts) -> str:
     return text
 
 
-def _enforced(facts: Facts) -> str:
+def _enforcement(facts: Facts) -> str:
     if facts.sealed:
         return _KEYS
     if not facts.batches:
@@ -210,15 +210,15 @@ def _enforced(facts: Facts) -> str:
     return f"{_HONESTY} That happened: {split} split. The level counts it."
 
 
-def _seen(facts: Facts) -> str:
+def _server_view(facts: Facts) -> str:
     if facts.aggregation == "plain":
-        seen = "Every single update: they were added without any cryptography."
+        view = "Every single update: they were added without any cryptography."
     else:
         from coterie.secagg import PROTOCOLS
 
-        seen = PROTOCOLS[facts.aggregation].server_sees
-        seen += "" if facts.sealed else " Without a seal that is a sum over those who stayed to the end."
-    return f"{seen} Also who was asked, who answered, when, and who was lost."
+        view = PROTOCOLS[facts.aggregation].server_sees
+        view += "" if facts.sealed else " Without a seal that is a sum over those who stayed to the end."
+    return f"{view} Also who was asked, who answered, when, and who was lost."
 
 
 def _more_rounds(facts: Facts) -> str:

@@ -1,35 +1,40 @@
-"""The page of one run: how it learned, what it measured, who took part, and what it guarantees."""
+"""The page of one run: how it learned, what it measured, who took part, and what it guarantees.
 
+`run` is one experiment from its spec to this page, in one call.
+"""
+
+import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coterie import __version__
+from coterie.errors import UsageError
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.record import RoundRow
-from coterie.experiment.template import toml_value
+from coterie.experiment.run import Run
+from coterie.experiment.spec import Spec, toml_value, with_options
 from coterie.report.figures import can_draw, run_measures, training_curve
 from coterie.report.page.blocks import (
     Block,
-    Code,
     Commands,
     Details,
     Foot,
+    Listing,
     Page,
     Plots,
     Section,
     Table,
     Text,
-    Tile,
     Tiles,
     evenly,
 )
 from coterie.report.page.html import can_render, render, write_page
 from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots, users_plot
-from coterie.report.run.result import RunResult
-from coterie.values.words import counted, number, percent
+from coterie.report.run.result import RunResult, read_run
+from coterie.values.words import KeyNumber, counted, number, percent
 
 MOST_ROUNDS = 500
 """Rows of the table of rounds."""
@@ -37,94 +42,96 @@ MOST_NOTES = 6
 """Notes that are not folded away."""
 
 
-def write_run_report(run: RunResult, date: str) -> list[Path]:
+def write_run_report(result: RunResult, date: str) -> list[Path]:
     """Write the page of a run and its curves as pictures into its folder; return the files that were written.
 
     `date` says when the page was made. Without the packages of coterie[report] there is nothing to draw with, and
     nothing is written.
     """
-    folder, rows, written = RunFolder(run.path), run.record.rows, []
+    folder, rows, paths = RunFolder(result.path), result.record.rows, []
     if can_draw() and rows:
         folder.figures.mkdir(exist_ok=True)
         for name, draw in (("training", training_curve), ("measures", run_measures)):
             draw(rows, folder.figures / f"{name}.png")
-            written.append(folder.figures / f"{name}.png")
+            paths.append(folder.figures / f"{name}.png")
     if can_render():
-        write_page(run_page(run, date), folder.report)
-        written.append(folder.report)
-    return written
+        write_page(run_page(result, date), folder.report)
+        paths.append(folder.report)
+    return paths
 
 
-def run_page(run: RunResult, date: str) -> str:
+def run_page(result: RunResult, date: str) -> str:
     """Return the report of a run as one HTML file; `date` says when it was made."""
-    guarantee, facts = run.guarantee, run.facts
+    guarantee, facts = result.guarantee, result.facts
     sections = [
-        Section("How it learned", learning_blocks(run.record.rows)),
-        Section("Privacy, fairness and use", _measures(run)),
-        Section("Who took part", _who(run)),
+        Section("How it learned", learning_blocks(result.record.rows)),
+        Section("Privacy, fairness and use", _measures(result)),
+        Section("Who took part", _who(result)),
     ]
-    if run.plan is not None and run.health is not None:
-        sections.append(Section("How the batches fared", batch_blocks(run.health, run.plan), printed=False))
+    if result.plan is not None and result.health is not None:
+        sections.append(Section("How the batches fared", batch_blocks(result.health, result.plan), printed=False))
     sections += [
         Section("What is guaranteed", (guarantee.holds,)),
         Section("What is not guaranteed", (guarantee.limits,)),
-        Section("The rounds", _rounds(run), printed=False),
-        Section("The settings", _settings(run), printed=False),
-        Section("What to do next", (_next(run.path),), printed=False),
+        Section("The rounds", _rounds(result), printed=False),
+        Section("The settings", _settings(result), printed=False),
+        Section("What to do next", (_next(result.path),), printed=False),
     ]
     page = Page(
         kind="Run report",
         subject=f"{counted(facts.users, 'user')}, {counted(facts.rounds, 'round')}",
         date=date,
         title=guarantee.headline,
-        answer=" ".join((*guarantee.sentences, *_reached(run))),
-        tiles=_tiles(run),
+        answer=" ".join((*guarantee.sentences, *_accuracy_sentence(result))),
+        tiles=_tiles(result),
         sections=tuple(sections),
-        foot=_foot(run),
+        foot=_foot(result),
         tone=guarantee.tone,
     )
     return render(page)
 
 
-def _measures(run: RunResult) -> tuple[Block, ...]:
-    if not run.record.rows:
+def _measures(result: RunResult) -> tuple[Block, ...]:
+    if not result.record.rows:
         return (Text(("No round has ended.",)),)
-    return (measures_plots(run.record.rows, known=run.facts.level is not None),)
+    return (measures_plots(result.record.rows, known=result.facts.level is not None),)
 
 
-def _reached(run: RunResult) -> Iterator[str]:
-    if run.tested is not None:
-        yield f"The model reached {percent(run.tested.accuracy or 0.0)} accuracy."
+def _accuracy_sentence(result: RunResult) -> Iterator[str]:
+    if result.tested is not None:
+        yield f"The model reached {percent(result.tested.accuracy or 0.0)} accuracy."
 
 
-def _tiles(run: RunResult) -> Tiles:
-    rows, facts, guarantee = run.record.rows, run.facts, run.guarantee
+def _tiles(result: RunResult) -> Tiles:
+    rows, facts, guarantee = result.record.rows, result.facts, result.guarantee
     tiles = [guarantee.strong]
-    if run.tested is not None:
-        accuracy = percent(run.tested.accuracy or 0.0)
-        tiles.append(Tile("Accuracy", accuracy, f"on the test set, after round {run.tested.round}"))
+    if result.tested is not None:
+        accuracy = percent(result.tested.accuracy or 0.0)
+        tiles.append(KeyNumber("Accuracy", accuracy, f"on the test set, after round {result.tested.round}"))
     results = sum(row.outcome == "committed" for row in rows)
     without = facts.rounds - results
     meaning = f"of {number(facts.rounds)}; {number(without)} gave none" if without else "all rounds gave one"
-    tiles += [Tile("Rounds with a result", number(results), meaning), guarantee.weak]
+    tiles += [KeyNumber("Rounds with a result", number(results), meaning), guarantee.weak]
     if rows:
         last = rows[-1]
         tiles += [
-            Tile("Cardinality C", f"{last.cardinality:.2f}", "users in the model per round, on average"),
-            Tile("Fairness gap F", f"{last.fairness_gap:.3f}", "between the users' shares of rounds; 0 is fair"),
+            KeyNumber("Cardinality C", f"{last.cardinality:.2f}", "users in the model per round, on average"),
+            KeyNumber(
+                "Fairness gap F", f"{last.fairness_gap:.3f}", "between the users' shares of rounds; 0 is fair"
+            ),
         ]
     if facts.batches:
         meaning = (
             "left out whole: the seal held" if facts.sealed else "without a seal, a sum of the others remains"
         )
         tiles.append(
-            Tile("Batches lost on the way", number(facts.lost), meaning if facts.lost else "in all rounds")
+            KeyNumber("Batches lost on the way", number(facts.lost), meaning if facts.lost else "in all rounds")
         )
     return Tiles(tuple(tiles))
 
 
-def _who(run: RunResult) -> tuple[Block, ...]:
-    log, plan, facts = run.log, run.plan, run.facts
+def _who(result: RunResult) -> tuple[Block, ...]:
+    log, plan, facts = result.log, result.plan, result.facts
     if not log.users or not log.rounds:
         return (Text(("Nobody yet.",)),)
     if plan is None:
@@ -137,8 +144,8 @@ def _who(run: RunResult) -> tuple[Block, ...]:
     return (Text((words,)), Plots((users_plot(log, plan),)))
 
 
-def _rounds(run: RunResult) -> tuple[Block, ...]:
-    rows, facts, notes = run.record.rows, run.facts, run.notes
+def _rounds(result: RunResult) -> tuple[Block, ...]:
+    rows, facts, notes = result.record.rows, result.facts, result.notes
     outcomes = Counter(row.outcome for row in rows)
     text = f"{counted(facts.rounds, 'round')}: {number(outcomes['committed'])} gave a result"
     if outcomes["skipped"]:
@@ -173,10 +180,10 @@ def _line(row: RoundRow) -> tuple[str | int | float, ...]:
             row.strong, row.fairness_gap, f"{row.cardinality:.2f}", f"{row.seconds:.2f}")  # fmt: skip
 
 
-def _settings(run: RunResult) -> tuple[Block, ...]:
+def _settings(result: RunResult) -> tuple[Block, ...]:
     """Return the spec as a file that makes the run again."""
     how = "Everything that decided this run. Saved as `spec.toml`, `coterie run spec.toml` makes it again."
-    return Text((how,)), Code("The spec of this run, as TOML", spec_toml(run.record.head["spec"]))
+    return Text((how,)), Listing("The spec of this run, as TOML", spec_toml(result.record.head["spec"]))
 
 
 def spec_toml(tables: Mapping[str, Any]) -> str:
@@ -211,19 +218,64 @@ def _next(path: Path) -> Commands:
     )
 
 
-def _foot(run: RunResult) -> Foot:
-    head = run.record.head
+def _foot(result: RunResult) -> Foot:
+    head = result.record.head
     versions = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
     return Foot(
         facts=(
-            ("Made by", f"Coterie {__version__}"),
-            ("Folder", str(run.path)),
+            ("Folder", str(result.path)),
             ("Run started", str(head["started"])),
-            ("Aggregation", f"{head['aggregation']}, {'sealed' if run.sealed else 'not sealed'}"),
+            ("Aggregation", f"{head['aggregation']}, {'sealed' if result.sealed else 'not sealed'}"),
             ("Model parameters", number(head["parameters"])),
             ("Seed", str(head["seed"])),
             ("Versions", versions),
-            ("SHA-256 of the record", run.digest),
+            ("SHA-256 of the record", result.digest),
         ),
-        assumptions=run.guarantee.assumptions,
+        assumptions=result.guarantee.assumptions,
     )
+
+
+def _spec_of(spec: Spec | Mapping[str, Any] | str | os.PathLike[str] | None) -> Spec:
+    if isinstance(spec, Spec):
+        return spec
+    if spec is None or isinstance(spec, Mapping):
+        return Spec.from_tables(spec or {})
+    return Spec.read(Path(spec))
+
+
+def run(
+    spec: Spec | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    rounds: int | None = None,
+    workers: int | None = None,
+    progress: Callable[[RoundRow], None] = lambda _row: None,
+    **options: Any,  # noqa: ANN401 - a spec checks the kinds
+) -> RunResult:
+    """Train a model over users who never show their updates, and return what came out.
+
+    `spec` is a spec, its tables, its file, or the default one; `out` a new folder (unless given, below `runs`,
+    named after the time). `resume` takes up the run in a folder instead. `rounds` is the number of rounds in all,
+    in place of the spec's; it also extends a run that is resumed. `workers` are the clients trained side by
+    side, as many as there are cores unless given. `progress` is given every round's row. Other keywords
+    change the spec as the options of the command do: `coterie.run(model="mlp", data="hospitals")`. The folder then
+    holds the record, checkpoints, ledger and report.html.
+    """
+    now = datetime.now(UTC)
+    if resume is not None:
+        if spec is not None or out is not None or options:
+            raise UsageError(
+                "a run is resumed as it was begun; give resume, and at most rounds, workers and progress"
+            )
+        job = Run.resume(Path(resume), workers=workers, rounds=rounds)
+    else:
+        settings = with_options(_spec_of(spec), options if rounds is None else {**options, "rounds": rounds})
+        folder = Path("runs") / now.strftime("%Y-%m-%d-%H%M%S") if out is None else Path(out)
+        job = Run.start(settings, folder, workers=workers)
+    with job:
+        for row in job.steps():
+            progress(row)
+    result = read_run(job.folder.path)
+    write_run_report(result, now.strftime("%Y-%m-%d"))
+    return result

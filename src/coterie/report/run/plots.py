@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from itertools import dropwhile
+from typing import Protocol
 
 import numpy as np
 
-from coterie.experiment.record import RoundRow
 from coterie.report.page.blocks import (
     Block,
     Curve,
@@ -17,21 +17,64 @@ from coterie.report.page.blocks import (
     Table,
     Text,
     evenly,
+    participation_plot,
 )
-from coterie.report.page.participation import Participation, participation, participation_plot
 from coterie.report.run.result import BatchHealth
 from coterie.values import BatchPlan, IntArray, ParticipationLog
-from coterie.values.words import counted, number, percent, shortened
+from coterie.values.words import counted, listing, number, percent, shortened
 
 MOST_POINTS = 1000
-MOST_TICKS = 12
 MOST_BARS = 60
 MOST_WORST = 10
 MOST_BATCHES = 2000
 MOST_NAMES = 3
 
 
-def learning_blocks(rows: Sequence[RoundRow]) -> tuple[Block, ...]:
+class MeasuredRound(Protocol):
+    """A round, and the measures after it, as far as they are plotted: a row of a record is one."""
+
+    @property
+    def round(self) -> int:
+        """Its number in the ledger."""
+        ...
+
+    @property
+    def included(self) -> int:
+        """Users whose updates are in the model."""
+        ...
+
+    @property
+    def accuracy(self) -> float | None:
+        """On the test set, where it was measured."""
+        ...
+
+    @property
+    def loss(self) -> float | None:
+        """On the test set, where it was measured."""
+        ...
+
+    @property
+    def training_loss(self) -> float | None:
+        """On the users' own data, where it is known."""
+        ...
+
+    @property
+    def strong(self) -> int:
+        """The privacy level T so far."""
+        ...
+
+    @property
+    def fairness_gap(self) -> float:
+        """F so far."""
+        ...
+
+    @property
+    def cardinality(self) -> float:
+        """C so far."""
+        ...
+
+
+def learning_blocks(rows: Sequence[MeasuredRound]) -> tuple[Block, ...]:
     """Return accuracy and loss over the rounds."""
     accuracy = _curve("accuracy", rows, lambda row: row.accuracy)
     loss = _curve("test set", rows, lambda row: row.loss)
@@ -53,7 +96,7 @@ def learning_blocks(rows: Sequence[RoundRow]) -> tuple[Block, ...]:
     return (Plots(tuple(plots)),)
 
 
-def measures_plots(rows: Sequence[RoundRow], *, known: bool) -> Plots:
+def measures_plots(rows: Sequence[MeasuredRound], *, known: bool) -> Plots:
     """Return T, F and C over the rounds, T from the first sum on; `known` says whether all sums are on record."""
     learned = list(dropwhile(lambda row: not row.included, rows))
     level = _curve("T", learned, lambda row: row.strong, step=True)
@@ -80,10 +123,9 @@ def measures_plots(rows: Sequence[RoundRow], *, known: bool) -> Plots:
 
 def users_plot(log: ParticipationLog, plan: BatchPlan | None) -> Plot:
     """Return the picture of who took part when, users sorted by batch."""
-    picture = participation(log, plan)
-    names = log.names or tuple(f"user {user}" for user in range(log.users))
-    rows = [_row_name(picture, row, plan, names) for row in range(len(picture.share))]
-    return participation_plot(log, picture, rows, _ticks(picture, plan))
+    if plan is None:
+        return participation_plot(log, None)
+    return participation_plot(log, np.pad(plan.batch_of, (0, log.users - plan.users), constant_values=-1))
 
 
 def batch_blocks(health: BatchHealth, plan: BatchPlan) -> tuple[Block, ...]:
@@ -105,7 +147,7 @@ def batch_blocks(health: BatchHealth, plan: BatchPlan) -> tuple[Block, ...]:
 
 
 def _curve(
-    name: str, rows: Sequence[RoundRow], value: Callable[[RoundRow], float | None], *, step: bool = False
+    name: str, rows: Sequence[MeasuredRound], value: Callable[[MeasuredRound], float | None], *, step: bool = False
 ) -> Curve:
     points = [(row.round, measured) for row in rows if (measured := value(row)) is not None]
     points = [points[place] for place in evenly(len(points), MOST_POINTS).tolist()]
@@ -117,43 +159,6 @@ def _from_to(what: str, line: Curve, text: Callable[[float], str]) -> str:
     if len(line.x) == 1:
         return f"{what}: {text(line.y[0])} after round {line.x[0]}."
     return f"{what}: {text(line.y[0])} after round {line.x[0]}, {text(line.y[-1])} after round {line.x[-1]}."
-
-
-def _row_name(picture: Participation, row: int, plan: BatchPlan | None, names: Sequence[str]) -> str:
-    """Return a name of its own for a row: its user, or the batches or users that it holds."""
-    users = picture.users(row)
-    if len(users) == 1:
-        user = int(users[0])
-        batch = _batch(plan, user)
-        place = f"user {user}" if batch is None else f"user {user}, batch {batch}"
-        return place if names[user] == f"user {user}" else f"{shortened(names[user])} ({place})"
-    first, last = _batch(plan, int(users[0])), _batch(plan, int(users[-1]))
-    if first is None:
-        return f"{len(users)} users, from user {users[0]} on"
-    if first == last:
-        return f"batch {first}"
-    return f"batches {first} to {last}" if last is not None else f"from batch {first} on"
-
-
-def _batch(plan: BatchPlan | None, user: int) -> int | None:
-    """Return a user's batch, None for a user in no batch."""
-    if plan is None or user >= plan.users or plan.batch_of[user] < 0:
-        return None
-    return int(plan.batch_of[user])
-
-
-def _ticks(picture: Participation, plan: BatchPlan | None) -> list[tuple[int, str]]:
-    """Return names for some rows: batches where there are any, at their first row."""
-    rows = range(len(picture.share))
-    firsts = [int(picture.users(row)[0]) for row in rows]
-    if plan is None or len(plan) == 0:
-        places = evenly(len(picture.share), MOST_TICKS).tolist()
-        return [(place, f"user {firsts[place]}") for place in places]
-    batches = [_batch(plan, user) for user in firsts]
-    begins = [row for row in rows if batches[row] is not None and (row == 0 or batches[row] != batches[row - 1])]
-    return [
-        (begins[place], f"batch {batches[begins[place]]}") for place in evenly(len(begins), MOST_TICKS).tolist()
-    ]
 
 
 def _batch_words(health: BatchHealth, plan: BatchPlan) -> str:
@@ -207,7 +212,5 @@ def _batch_table(caption: str, batches: IntArray, health: BatchHealth, plan: Bat
 
 def _members(plan: BatchPlan, batch: int) -> str:
     """Return who is in a batch: some by name, the rest as a number."""
-    users = plan.batch(batch)
-    names = [plan.names[user] if plan.names else str(user) for user in users[:MOST_NAMES].tolist()]
-    more = f" and {len(users) - MOST_NAMES} more" if len(users) > MOST_NAMES else ""
-    return ", ".join(map(shortened, names)) + more
+    users = plan.batch(batch).tolist()
+    return listing((shortened(plan.names[user]) if plan.names else str(user) for user in users), MOST_NAMES)

@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import sha256
 from html import escape
@@ -13,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.audit import Audit, Bracket, StrongLevel
-from coterie.errors import UsageError
-from coterie.experiment.binding import check_files, checked_run
-from coterie.experiment.folder import RunFolder
+from coterie.experiment.folder import RunFolder, check_files, read_checked
 from coterie.experiment.record import RoundRow, RunRecord
 from coterie.ledger import Ledger, Snapshot, State
 from coterie.report.run.guarantee import Facts, Guarantee, guarantee
 from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
-from coterie.values.words import counted
+from coterie.values.words import counted, display_name, listing
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +32,6 @@ class BatchHealth:
     asked: IntArray
     completed: IntArray
     lost: IntArray
-
-    def __post_init__(self) -> None:
-        if not len(self.asked) == len(self.completed) == len(self.lost):
-            raise UsageError(
-                f"batch health is given for {len(self.asked)}, {len(self.completed)} and {len(self.lost)} batches"
-            )
-        over = np.flatnonzero(self.completed + self.lost > self.asked)
-        if len(over):
-            raise UsageError(f"batch {over[0]} completed and lost more rounds than it was asked in")
 
     @property
     def lost_share(self) -> FloatArray:
@@ -74,16 +64,6 @@ class RunResult:
     notes: tuple[str, ...] = ()
     unknown: int = 0
 
-    def __post_init__(self) -> None:
-        if self.plan is not None and self.plan.users > self.log.users:
-            raise UsageError(
-                f"the plan has {self.plan.users} users, the log only {self.log.users}; they are not of one run"
-            )
-        if self.health is not None and self.plan is not None and len(self.health.asked) != len(self.plan):
-            raise UsageError(
-                f"batch health is given for {len(self.health.asked)} batches; the plan has {len(self.plan)}"
-            )
-
     @property
     def sealed(self) -> bool:
         """Whether batches were sealed by their members' keys."""
@@ -98,7 +78,7 @@ class RunResult:
     @property
     def digest(self) -> str:
         """The SHA-256 of the record's file, in hexadecimal."""
-        lines = (self.record.head, *(asdict(row) for row in self.record.rows))
+        lines = (self.record.head, *(row.to_json() for row in self.record.rows))
         return sha256("".join(json.dumps(line) + "\n" for line in lines).encode()).hexdigest()
 
     @cached_property
@@ -116,7 +96,7 @@ class RunResult:
             learned=learned,
             level=None if self.unknown else strong.level,
             weak=self._weak() if learned and not self.unknown else None,
-            demanded=self.record.head["privacy"] if self.plan is not None else None,
+            required=self.record.head["privacy"] if self.plan is not None else None,
             split=_split(strong, self.plan),
             lost=sum(row.lost_batches for row in self.record.rows),
             unfinished=sum(round_ not in finished for round_ in rounds),
@@ -151,11 +131,13 @@ class RunResult:
 
     @cached_property
     def columns(self) -> dict[str, NDArray[np.generic]]:
-        """The rounds as columns, an array for each value of a row; NaN where nothing was measured."""
-        rows = [asdict(row) for row in self.record.rows]
+        """The rounds as columns, an array for each value of a row; NaN where nothing was measured.
+
+        Of the users who broke the protocol or diverged, it is their number.
+        """
         return {
-            name: np.array([math.nan if row[name] is None else row[name] for row in rows])
-            for name in (field.name for field in fields(RoundRow))
+            field.name: np.array([_as_number(getattr(row, field.name)) for row in self.record.rows])
+            for field in fields(RoundRow)
         }
 
     def __repr__(self) -> str:
@@ -183,7 +165,7 @@ def read_run(path: Path) -> RunResult:
     """Read the folder of a run, ended or not; one of which a file was changed since it was written is refused."""
     folder = RunFolder.open(path)  # not locked: another process may be at work on it
     with Ledger.open(folder.ledger, read_only=True) as ledger:
-        record, snapshot = checked_run(folder, ledger)
+        record, snapshot = read_checked(folder, ledger)
     check_files(folder, snapshot)
     return RunResult(
         path=path,
@@ -191,9 +173,14 @@ def read_run(path: Path) -> RunResult:
         log=snapshot.log,
         plan=snapshot.plan,
         health=None if snapshot.plan is None else _health(snapshot, snapshot.plan),
-        notes=tuple(_notes(snapshot)),
+        notes=(*_notes(snapshot), *_user_notes(record)),
         unknown=len(snapshot.unknown_rounds),
     )
+
+
+def _as_number(value: str | float | tuple[str, ...] | None) -> str | float:
+    """Return a value of a row for an array of them."""
+    return math.nan if value is None else len(value) if isinstance(value, tuple) else value
 
 
 def _split(strong: StrongLevel, plan: BatchPlan | None) -> int:
@@ -217,6 +204,17 @@ def _health(snapshot: Snapshot, plan: BatchPlan) -> BatchHealth:
         if round_.state is State.COMMITTED:
             completed[batches[~incomplete]] += 1
     return BatchHealth(asked, completed, lost)
+
+
+def _user_notes(record: RunRecord) -> Iterator[str]:
+    """Yield a sentence about every round in which users broke the protocol or got numbers that are not finite."""
+    for row in record.rows:
+        if row.liars:
+            who = listing(map(display_name, row.liars))
+            yield f"Round {row.round} went on without what {who} sent, proven to have broken the protocol."
+        if row.diverged:
+            who = listing(map(display_name, row.diverged))
+            yield f"In round {row.round} training gave {who} numbers that are not finite, which count as zeros."
 
 
 def _notes(snapshot: Snapshot) -> list[str]:

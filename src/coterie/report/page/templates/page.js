@@ -67,47 +67,52 @@
     },
   };
 
-  for (const area of document.querySelectorAll(".area")) {
-    const data = JSON.parse(area.querySelector("script").textContent);
-    const read = kinds[data.kind](data, area);
-    const cursor = made("div", "cursor");
-    const tip = made("div", "tip");
-    const hide = () => { cursor.hidden = tip.hidden = true; };
-    hide();
-    area.append(cursor, tip);
-    area.addEventListener("pointermove", (event) => {
-      const box = area.getBoundingClientRect();
-      const share = (value) => Math.min(1, Math.max(0, value));
-      const { at, lines } = read(share((event.clientX - box.left) / box.width), share((event.clientY - box.top) / box.height));
-      tip.replaceChildren(...lines.map((text) => Object.assign(made("p", ""), { textContent: text })));
-      cursor.hidden = tip.hidden = false;
-      cursor.style.left = `${100 * at}%`;
-      const left = at * box.width + 12;
-      tip.style.left = `${Math.max(0, left + tip.offsetWidth > box.width ? left - tip.offsetWidth - 24 : left)}px`;
-    });
-    area.addEventListener("pointerleave", hide);
-  }
+  // What a part of the page needs once it is there: a page that is served brings new parts.
+  const furnish = (part) => {
+    for (const area of part.querySelectorAll(".area")) {
+      const data = JSON.parse(area.querySelector("script").textContent);
+      const read = kinds[data.kind](data, area);
+      const cursor = made("div", "cursor");
+      const tip = made("div", "tip");
+      const hide = () => { cursor.hidden = tip.hidden = true; };
+      hide();
+      area.append(cursor, tip);
+      area.addEventListener("pointermove", (event) => {
+        const box = area.getBoundingClientRect();
+        const share = (value) => Math.min(1, Math.max(0, value));
+        const { at, lines } = read(share((event.clientX - box.left) / box.width), share((event.clientY - box.top) / box.height));
+        tip.replaceChildren(...lines.map((text) => Object.assign(made("p", ""), { textContent: text })));
+        cursor.hidden = tip.hidden = false;
+        cursor.style.left = `${100 * at}%`;
+        const left = at * box.width + 12;
+        tip.style.left = `${Math.max(0, left + tip.offsetWidth > box.width ? left - tip.offsetWidth - 24 : left)}px`;
+      });
+      area.addEventListener("pointerleave", hide);
+    }
 
-  const cues = [...document.querySelectorAll(".table")].map((table) => () => {
-    const more = table.scrollWidth - table.clientWidth - table.scrollLeft > 4;
-    table.classList.toggle("more", more);
-    table.previousElementSibling.querySelector(".cue").hidden = !more;
-  });
-  for (const [place, table] of [...document.querySelectorAll(".table")].entries()) {
-    table.addEventListener("scroll", cues[place]);
-    new ResizeObserver(cues[place]).observe(table);
-  }
-
-  for (const copy of document.querySelectorAll(".copy")) {
-    const text = copy.nextElementSibling;
-    copy.hidden = false;
-    copy.addEventListener("click", async () => {
-      try {
-        await navigator.clipboard.writeText(text.textContent);
-        copy.textContent = "Copied";
-      } catch {
-        getSelection().selectAllChildren(text); // where a page may not write to the clipboard, the reader can
-      }
+    const cues = [...part.querySelectorAll(".table")].map((table) => () => {
+      const more = table.scrollWidth - table.clientWidth - table.scrollLeft > 4;
+      table.classList.toggle("more", more);
+      table.previousElementSibling.querySelector(".cue").hidden = !more;
     });
-  }
+    for (const [place, table] of [...part.querySelectorAll(".table")].entries()) {
+      table.addEventListener("scroll", cues[place]);
+      new ResizeObserver(cues[place]).observe(table);
+    }
+
+    for (const copy of part.querySelectorAll(".copy")) {
+      const text = copy.nextElementSibling;
+      copy.hidden = false;
+      copy.addEventListener("click", async () => {
+        try {
+          await navigator.clipboard.writeText(text.textContent);
+          copy.textContent = "Copied";
+        } catch {
+          getSelection().selectAllChildren(text); // where a page may not write to the clipboard, the reader can
+        }
+      });
+    }
+  };
+  furnish(document);
+  document.addEventListener("replaced", (event) => furnish(event.target));
 })();

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from coterie.report.figures import panels
-from coterie.report.reproduction.pictures import draw, figure_data
-from coterie.report.reproduction.series import accuracy_curves
-from coterie.report.reproduction.tables import cells, value_text
-from coterie.reproduction.completion import outcome_so_far, record_path
+from coterie.report.figures import draw_panels
+from coterie.report.reproduction import accuracy_curves, cells, draw, figure_data, value_text
 from coterie.reproduction.definition import known_experiments
+from coterie.reproduction.outcome import outcome_so_far, record_path
 from support.reproduction.tiny import read_tiny
 
-RESULTS = Path(__file__).parents[3] / "experiments" / "results"
+RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 KNOWN = known_experiments()
 DRAWN = [name for name in KNOWN if name != "family"]
 
@@ -31,7 +29,7 @@ def test_a_committed_figure_shows_the_committed_records(name, tmp_path):
     """The data beside a figure are made again from the records, and its SVG has every line of them."""
     data = json.loads((RESULTS / f"{name}.figure.json").read_text())
     assert figure_data(KNOWN[name], RESULTS) == data
-    panels(data, tmp_path / "again.svg")
+    draw_panels(data, tmp_path / "again.svg")
     committed = (RESULTS / f"{name}.svg").read_text()
     again = (tmp_path / "again.svg").read_text()
     assert curves(again) == curves(committed)

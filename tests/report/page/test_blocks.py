@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.report.page.participation import participation
+from coterie.report.page.blocks import participation
 from coterie.selection import shuffled
 from coterie.values import BatchPlan, LogBuilder, ParticipationLog
 

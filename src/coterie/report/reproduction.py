@@ -1,0 +1,257 @@
+"""The paper's tables and figures, made from the records of experiments alone.
+
+A figure is `{"title", "panels": [{"title", "across", "up", "lines": [{"name", "x", "y"}]}]}`, plain data that JSON
+holds. A line has `low` and `high` where there is a band around it, a panel `top` where its scale ends early. The
+data lie beside an experiment's record, with a PNG and an SVG of them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+from coterie.report.figures import can_draw, draw_panels
+from coterie.report.run.comparison import mean_curve
+from coterie.reproduction.definition import Experiment, Setting
+from coterie.reproduction.outcome import ACCURACY, ResultFile, Row, SimulatedFile, record_path
+from coterie.storage.files import atomic_write
+
+Record = Mapping[str, Any]
+FigureData = dict[str, Any]
+
+KEY_METRICS = {
+    "strong": "strong privacy level T",
+    "fairness_gap": "fairness gap F",
+    "cardinality": "users aggregated per round, C",
+}
+"""The measures of fig:key_metrics, and what stands above each panel."""
+
+
+def accuracy_curves(experiment: Experiment, records: Mapping[str, Record]) -> FigureData:
+    """Return a panel for each setting: the mean accuracy over seeds, and a band of one standard deviation."""
+    curves: dict[tuple[str, str], list[dict[int, float]]] = {}
+    for run in experiment.runs():
+        if run.digest in records:
+            curve = {int(step): float(value) for step, value in records[run.digest]["curve"].items()}
+            curves.setdefault((run.setting, run.scheme), []).append(curve)
+    panels = [
+        _panel(
+            setting.name,
+            "round",
+            "test accuracy, %",
+            [
+                {"name": scheme, **_mean_and_band(curves[setting.name, scheme])}
+                for scheme in experiment.schemes
+                if (setting.name, scheme) in curves
+            ],
+        )
+        for setting in experiment.settings
+    ]
+    return {"title": experiment.title, "panels": [panel for panel in panels if panel["lines"]]}
+
+
+RECONSTRUCTIONS = (
+    ("random", "least squares"),
+    ("random", "diagonal drift"),
+    ("random", "kriging"),
+    ("T2", "kriging"),
+    ("T4", "kriging"),
+)
+"""The lines of the figure on reconstruction: schemes and methods."""
+
+
+def reconstruction_grid(experiment: Experiment, records: Mapping[str, Record]) -> FigureData:
+    """Return a column for each final rate; rows are errors and users found by partition, then histograms.
+
+    Lines are medians over windows, with a band in which the middle half of the windows lies.
+    """
+    runs = {(_partition(run.spec.data.partition), run.scheme): run for run in experiment.runs()}
+    found = {place: records[run.digest]["rates"] for place, run in runs.items() if run.digest in records}
+    rates = [f"{rate:g}" for rate in experiment.windows.rates]
+    kinds = list(dict.fromkeys(kind for kind, _ in found))
+    if len(found) < len(runs):
+        return {"title": experiment.title, "panels": []}
+    panels = []
+    for kind in kinds:
+        for measure, up in (("mean", "squared relative error"), ("found", "users found")):
+            for rate in rates:
+                lines = [
+                    {
+                        "name": f"{scheme}, {method}",
+                        **_windows(found[kind, scheme][rate]["methods"][method], measure),
+                    }
+                    for scheme, method in RECONSTRUCTIONS
+                ]
+                panel = _panel(f"{kind}, rate {rate}", "rounds in the window", up, lines)
+                panels.append(panel | ({"logarithmic": True} if measure == "mean" else {}))
+    panels += [_histograms(found, kinds[0], rate) for rate in rates]
+    return {"title": experiment.title, "columns": len(rates), "panels": panels}
+
+
+def _partition(name: str) -> str:
+    return "IID" if name == "iid" else "non-IID"
+
+
+def _windows(by_length: Record, measure: str) -> dict[str, list[float]]:
+    """Return the median over windows of each length, and the quartiles."""
+    quarters = [quantiles(each[measure], method="inclusive") for each in by_length.values()]
+    low, middle, high = (_round_all(values) for values in zip(*quarters, strict=True))
+    return {"x": [float(length) for length in by_length], "y": middle, "low": low, "high": high}
+
+
+def _histograms(records: Mapping[tuple[str, str], Record], kind: str, rate: str) -> dict[str, Any]:
+    """Return how the errors of all users in all windows of 60 rounds are spread (fig:histo_error)."""
+    places = [(exponent + 0.5) / 4 for exponent in range(-16, 16)]
+    lines = []
+    for scheme, method in RECONSTRUCTIONS:
+        counts = records[kind, scheme][rate]["methods"][method]["60"]["histogram"]
+        lines.append(
+            {"name": f"{scheme}, {method}", "x": places, "y": _round_all([c / sum(counts) for c in counts])}
+        )
+    return _panel(f"{kind}, rate {rate}, 60 rounds", "log10 of the error", "share of users", lines)
+
+
+def simulated_figure(experiment: Experiment, record: Record) -> FigureData | None:
+    """Return the data of the figure of an experiment that trains nothing; None if it has no figure."""
+    match experiment.kind:
+        case "measures":
+            panels = _measures(experiment, record)
+        case "tradeoff":
+            panels = [_tradeoff(experiment, record)]
+        case "threshold":
+            panels = [_threshold(experiment, record)]
+        case _:
+            return None
+    return {"title": experiment.title, "panels": panels}
+
+
+def _mean_and_band(curves: list[dict[int, float]]) -> dict[str, list[float]]:
+    """Return the mean of several runs where all were measured, and one standard deviation on both sides."""
+    curve = mean_curve("", curves, most=max(map(len, curves)))
+    low_and_high = zip(("low", "high"), curve.band or (), strict=False)
+    bands = {side: _round_all(values) for side, values in low_and_high}
+    return {"x": [*map(float, curve.x)], "y": _round_all(curve.y), **bands}
+
+
+def _measures(experiment: Experiment, record: Record) -> list[dict[str, Any]]:
+    named = {setting.name for setting in experiment.settings}
+    panels = []
+    for measure, title in KEY_METRICS.items():
+        if measure in named:
+            lines = [
+                {"name": scheme, "x": [*range(1, len(curve) + 1)], "y": curve}
+                for scheme, curve in record["curves"][measure].items()
+            ]
+            panels.append(_panel(title, "round", "", lines))
+            if measure == "strong":  # before the first sum everyone is in one class, off the scale
+                panels[-1]["top"] = 1.05 * experiment.spec["selection"]["per_round"]
+    return panels
+
+
+def _tradeoff(experiment: Experiment, record: Record) -> dict[str, Any]:
+    """C over T: a line for each dropout that all users share, and one for dropouts that are drawn."""
+    levels = [int(scheme.removeprefix("T")) for scheme in experiment.schemes]
+    lines = [_line(experiment.schemes, levels, setting, record) for setting in experiment.settings]
+    return _panel("trade-off", "privacy level T", "users aggregated per round, C", lines)
+
+
+def _line(schemes: tuple[str, ...], levels: list[int], setting: Setting, record: Record) -> dict[str, Any]:
+    values = record["values"][setting.name]
+    return {"name": setting.name, "x": levels, "y": _round_all([values[scheme]["value"] for scheme in schemes])}
+
+
+def _threshold(experiment: Experiment, record: Record) -> dict[str, Any]:
+    """The probability that everyone is exposed, over the number of rounds."""
+    counts = {int(name.split()[0]): values for name, values in record["values"].items()}
+    lines = [
+        {
+            "name": scheme,
+            "x": sorted(counts),
+            "y": [counts[count][scheme]["value"] for count in sorted(counts)],
+        }
+        for scheme in experiment.schemes
+    ]
+    return _panel("everyone exposed", "round", "probability", lines)
+
+
+def _panel(title: str, across: str, up: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"title": title, "across": across, "up": up, "lines": lines}
+
+
+def _round_all(values: Sequence[float]) -> list[float]:
+    return [round(value, 5) for value in values]
+
+
+def figure_data(experiment: Experiment, folder: Path) -> dict[str, Any] | None:
+    """Return the data of an experiment's figure from the records in a folder; None if there is nothing to draw."""
+    path = record_path(experiment, folder)
+    if experiment.trains:
+        curves = accuracy_curves if experiment.kind == "training" else reconstruction_grid
+        data: dict[str, Any] | None = curves(experiment, ResultFile(path).records())
+    else:
+        record = SimulatedFile(path).read(experiment.digest)
+        data = None if record is None else simulated_figure(experiment, record)
+    return data if data is not None and data["panels"] else None
+
+
+def draw(experiment: Experiment, folder: Path) -> list[Path]:
+    """Draw an experiment's figure from the records in a folder; return the files.
+
+    The data in the figure are NAME.figure.json; where matplotlib is installed, NAME.png and NAME.svg show them.
+    """
+    data = figure_data(experiment, folder)
+    if data is None:
+        return []
+    files = [folder / f"{experiment.name}.figure.json"]
+    with atomic_write(files[0]) as file:
+        file.write((json.dumps(data, separators=(",", ":")) + "\n").encode())
+    if can_draw():
+        files += [folder / f"{experiment.name}{suffix}" for suffix in (".png", ".svg")]
+        for file_ in files[1:]:
+            draw_panels(data, file_)
+    return files
+
+
+COLUMNS = ("", "measure", "ours", "runs", "paper", "difference")
+_DIGITS = {ACCURACY: 2, "strong": 1, "cardinality": 2, "family size": 0}
+"""Digits behind the point; three for every other measure."""
+_LARGEST_WRITTEN_OUT = 1e9
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row's cells, in the order of `COLUMNS`."""
+    return (
+        row.label,
+        row.measure,
+        ours(row),
+        str(row.runs),
+        "–" if row.paper is None else value_text(row.paper, row.measure),
+        "–" if row.difference is None else value_text(row.difference, row.measure, signed=True),
+    )
+
+
+def ours(row: Row) -> str:
+    """Return our number, with its spread where there is one."""
+    value = value_text(row.ours, row.measure)
+    return f"{value} ± {value_text(row.spread, row.measure)}" if row.spread else value
+
+
+def value_text(value: float, measure: str, *, signed: bool = False) -> str:
+    """Return a value with the digits that suit what it measures.
+
+    >>> value_text(63.984, "test accuracy, %"), value_text(0.4, "cardinality", signed=True)
+    ('63.98', '+0.40')
+    """
+    sign = "+" if signed else ""
+    if abs(value) > _LARGEST_WRITTEN_OUT:
+        return f"{value:{sign}.3g}"
+    if measure.startswith("error"):
+        return f"{value:{sign}.2g}"
+    digits = _DIGITS.get(measure, 3)
+    return f"{round(value, digits) + 0.0:{sign}.{digits}f}"  # the sum turns -0.0 into 0.0
+
+
+def held_text(held: bool | None) -> str:  # noqa: FBT001 - whether it held is what the function is about
+    """Return whether a claim held, in words."""
+    return {True: "held", False: "not held", None: "not judged"}[held]
