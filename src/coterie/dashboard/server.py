@@ -1,0 +1,168 @@
+"""The dashboard's server: one thread follows the ledger, everything else only reads what it saw last."""
+
+import asyncio
+import ipaddress
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import lru_cache
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from coterie.dashboard.page import dashboard_page
+from coterie.dashboard.state import FederationState
+from coterie.dashboard.tables import prometheus_text, state_tables
+from coterie.dashboard.watch import LedgerWatch
+from coterie.errors import UsageError
+
+INTERVAL = 0.5
+"""Seconds between two looks at the ledger."""
+KEEP_ALIVE = 15.0
+"""Seconds after which a silent stream says that it is there."""
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+
+
+class Follower:
+    """Follows a ledger in a thread of its own; `state` is what it saw last, and `version` counts its changes."""
+
+    def __init__(self, watch: Callable[[], LedgerWatch]) -> None:
+        self._open = watch
+        self._stop, self._ready = threading.Event(), threading.Event()
+        self._failure: UsageError | None = None
+        self.state: FederationState | None = None
+        self.trouble = ""
+        """Why the ledger cannot be read at present; empty if it can."""
+        self.version = 0
+        self._thread = threading.Thread(target=self._follow, name="ledger", daemon=True)
+
+    def start(self) -> None:
+        """Begin; return when the ledger was read once, or raise why it cannot be."""
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        # A database belongs to the thread that opened it.
+        try:
+            watch = self._open()
+            self._take(watch.look())
+        except UsageError as error:
+            self._failure = error
+            return
+        finally:
+            self._ready.set()
+        pause = INTERVAL
+        while not self._stop.wait(pause):
+            begun = time.monotonic()
+            try:
+                self._take(watch.look())
+            except UsageError as error:
+                self._say(str(error))
+            pause = max(INTERVAL, time.monotonic() - begun)  # half of one core at most
+        watch.close()
+
+    def _take(self, state: FederationState) -> None:
+        before, self.state = self.state, state
+        self._say("")
+        if before is None or _visible(before) != _visible(state):
+            self.version += 1
+
+    def _say(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble, self.version = trouble, self.version + 1
+
+
+def _visible(state: FederationState) -> tuple[object, ...]:
+    """Return what decides whether two states look the same."""
+    return state.snapshot.head, state.live, state.phase, state.audited
+
+
+def application(follower: Follower, hosts: list[str], stopping: Callable[[], bool]) -> Starlette:
+    """Return the application; it answers requests for one of these host names only (`*` for any).
+
+    Streams end when the server is `stopping`.
+    """
+
+    @lru_cache(maxsize=1)
+    def page(version: int) -> str:
+        del version
+        return dashboard_page(_state(follower))
+
+    def index(_: Request) -> Response:
+        return HTMLResponse(page(follower.version), headers=_HEADERS)
+
+    def state(_: Request) -> Response:
+        tables = {**state_tables(_state(follower)), "trouble": follower.trouble}
+        return Response(json.dumps(tables, allow_nan=False), media_type="application/json", headers=_HEADERS)
+
+    def metrics(_: Request) -> Response:
+        return PlainTextResponse(prometheus_text(_state(follower)), headers=_HEADERS)
+
+    def health(_: Request) -> Response:
+        return JSONResponse({"trouble": follower.trouble}, 503 if follower.trouble else 200, headers=_HEADERS)
+
+    async def events(request: Request) -> Response:
+        changes = _changes(follower, request, stopping)
+        return StreamingResponse(changes, media_type="text/event-stream", headers=_HEADERS)
+
+    routes = [
+        Route("/", index),
+        Route("/state.json", state),
+        Route("/metrics", metrics),
+        Route("/health", health),
+        Route("/events", events),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)])
+
+
+def _state(follower: Follower) -> FederationState:
+    assert follower.state is not None  # noqa: S101 - the follower has started
+    return follower.state
+
+
+async def _changes(follower: Follower, request: Request, stopping: Callable[[], bool]) -> AsyncIterator[str]:
+    """Yield an event for every change that a reader has not seen, and a comment where nothing happens for long."""
+    seen, waited = -1, 0.0
+    while not stopping() and not await request.is_disconnected():
+        if follower.version != seen:
+            seen, waited = follower.version, 0.0
+            data = json.dumps({"version": seen, "trouble": follower.trouble})
+            yield f"event: state\nid: {seen}\ndata: {data}\n\n"
+        elif waited >= KEEP_ALIVE:
+            waited = 0.0
+            yield ": still here\n\n"
+        await asyncio.sleep(INTERVAL / 2)
+        waited += INTERVAL / 2
+
+
+def host_names(host: str) -> list[str]:
+    """Return the host names that requests may be for: on loopback only its own, so that no other page reaches it.
+
+    >>> host_names("127.0.0.1"), host_names("0.0.0.0")
+    (['127.0.0.1', 'localhost', '[::1]'], ['*'])
+    """
+    return ["127.0.0.1", "localhost", "[::1]"] if is_loopback(host) else ["*"]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether nobody but this machine can reach a host.
+
+    >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("192.0.2.7")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

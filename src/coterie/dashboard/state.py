@@ -1,0 +1,142 @@
+"""What is known of a federation at one moment: all that the dashboard shows."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from coterie.audit import Verdict
+from coterie.audit.measures import RoundMeasures
+from coterie.coordinator.order import RETIRE_AFTER
+from coterie.ledger import Phase, Round, Snapshot, State
+from coterie.report.run.result import BatchHealth
+from coterie.values import BoolArray, IntArray
+
+RECENT = 100
+"""Rounds that reasons for losses are counted over."""
+CLOSE = RETIRE_AFTER // 2
+"""Rounds in a row that a batch was lost in, from which on it is close to being retired."""
+
+
+@dataclass(frozen=True)
+class RoundPoint:
+    """A round that is over, and the measures after it."""
+
+    round: int
+    state: State
+    included: int
+    accuracy: float | None
+    loss: float | None
+    training_loss: float | None
+    strong: int
+    fairness_gap: float
+    cardinality: float
+
+    @classmethod
+    def of(cls, each: Round, included: int, after: RoundMeasures) -> "RoundPoint":
+        """Return the point of a round."""
+        measures = (after.strong, after.fairness_gap, after.cardinality)
+        return cls(each.number, each.state, included, None, None, None, *measures).noted(each)
+
+    def noted(self, each: Round) -> "RoundPoint":
+        """Return the point with the numbers that were noted about its round, if they are finite."""
+        finite = {name: value for name, value in each.metrics.items() if math.isfinite(value)}
+        return replace(
+            self,
+            accuracy=finite.get("accuracy"),
+            loss=finite.get("loss"),
+            training_loss=finite.get("train-loss"),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FederationState:
+    """A federation as its ledger shows it.
+
+    `snapshot` has all rounds, the open one last; measures and verdict are of those that are over. The verdict can
+    be some rounds behind: `audited` says how many it is about. `failures` and `retired` are by batch of the plan.
+    """
+
+    place: str
+    changed: int
+    """When something was last appended, as far as was seen: UTC, in milliseconds since 1970."""
+    snapshot: Snapshot
+    points: Sequence[RoundPoint]
+    measures: RoundMeasures
+    groups: int
+    """Groups of users that the sums so far tell apart."""
+    verdict: Verdict | None
+    audited: int
+    live: bool
+    """Whether a coordinator is in a round right now."""
+    phase: Phase | None
+    failures: IntArray
+    retired: BoolArray
+    required: int | None
+    """The level that is demanded: as given, else the plan's."""
+
+    @property
+    def current(self) -> Round | None:
+        """The round that is open."""
+        rounds = self.snapshot.rounds
+        return rounds[-1] if rounds and rounds[-1].state is State.OPEN else None
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether a round is open and nobody works at it."""
+        return self.current is not None and not self.live
+
+    @property
+    def learned(self) -> bool:
+        """Whether the server could open any sum so far."""
+        return self.measures.skipped < len(self.points)
+
+    @property
+    def level(self) -> int | None:
+        """The strong level of the rounds that are over; None without a sum, or where sums are not known."""
+        return None if not self.learned or self.snapshot.unknown_rounds else self.measures.strong
+
+    @cached_property
+    def health(self) -> BatchHealth | None:
+        """How the batches of the plan fared in the rounds that are over."""
+        snapshot, current = self.snapshot, self.current
+        if snapshot.plan is None:
+            return None
+        asked = snapshot.asked.copy()
+        if current is not None and current.cohort is not None:
+            asked[current.cohort.batches] -= 1
+        return BatchHealth(asked, snapshot.included, snapshot.lost)
+
+    @cached_property
+    def failing(self) -> IntArray:
+        """The batches that are close to being retired, those closest first."""
+        order = np.argsort(-self.failures, kind="stable")
+        return order[(self.failures[order] >= CLOSE) & ~self.retired[order]]
+
+    @cached_property
+    def reasons(self) -> dict[int, Counter[str]]:
+        """Why batches of the plan were lost in recent rounds, and how often."""
+        reasons: dict[int, Counter[str]] = {}
+        for each in self.snapshot.rounds[-RECENT:]:
+            if each.plan == self.snapshot.plan_number and self.snapshot.plan is not None:
+                for batch, reason in each.lost.items():
+                    reasons.setdefault(batch, Counter())[reason] += 1
+        return reasons
+
+    @property
+    def last_accuracy(self) -> RoundPoint | None:
+        """The last round after which an accuracy was measured."""
+        return next((point for point in reversed(self.points) if point.accuracy is not None), None)
+
+    @property
+    def fruitless(self) -> int:
+        """How many rounds at the end gave no result, one after the other."""
+        count = 0
+        for point in reversed(self.points):
+            if point.included:
+                break
+            count += 1
+        return count

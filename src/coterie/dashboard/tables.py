@@ -1,0 +1,131 @@
+"""What the page shows, for programs: as one JSON object, and as numbers that Prometheus collects."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from coterie.dashboard.alerts import alerts
+from coterie.dashboard.state import FederationState
+from coterie.ledger import Round, State
+from coterie.report.page.blocks import evenly
+
+MOST_POINTS = 1000
+"""Rounds of the history in the JSON object, evenly spaced."""
+
+
+def state_tables(state: FederationState) -> dict[str, Any]:
+    """Return a state as one object of JSON."""
+    snapshot, current = state.snapshot, state.current
+    words = None if state.verdict is None else state.verdict.words
+    points = [state.points[place] for place in evenly(len(state.points), MOST_POINTS).tolist()]
+    return {
+        "ledger": state.place,
+        "head": {"count": snapshot.head.count, "hash": snapshot.head.hash.hex()},
+        "changed": state.changed,
+        "users": snapshot.users,
+        "rounds": {str(each): count for each, count in snapshot.states.items()},
+        "strong": state.level,
+        "required": state.required,
+        "fairness_gap": state.measures.fairness_gap,
+        "cardinality": state.measures.cardinality,
+        "groups": state.groups,
+        "verdict": None if words is None else {
+            "headline": words.headline, "tone": words.tone, "rounds": state.audited,
+            "sentences": list(words.sentences), "forecast": list(words.forecast),
+        },
+        "current": None if current is None else _current(state, current),
+        "batches": _batches(state),
+        "alerts": [asdict(alert) for alert in alerts(state)],
+        "history": [{**asdict(point), "state": str(point.state)} for point in points],
+    }  # fmt: skip
+
+
+def _current(state: FederationState, current: Round) -> dict[str, Any]:
+    cohort = current.cohort
+    return {
+        "round": current.number,
+        "protocol": current.protocol,
+        "sealed": current.sealed,
+        "opened": current.opened,
+        "asked": 0 if cohort is None else len(cohort),
+        "batches": [] if cohort is None else cohort.batches.tolist(),
+        "phase": None if state.phase is None else state.phase.number,
+        "live": state.live,
+    }
+
+
+def _batches(state: FederationState) -> dict[str, Any] | None:
+    if state.snapshot.plan is None:
+        return None
+    return {
+        "all": len(state.retired),
+        "chartered": len(state.snapshot.charters),
+        "retired": int(state.retired.sum()),
+        "failing": [
+            {
+                "batch": batch,
+                "lost_in_a_row": int(state.failures[batch]),
+                "reasons": dict(state.reasons.get(batch, {})),
+            }
+            for batch in state.failing.tolist()
+        ],
+    }
+
+
+def prometheus_text(state: FederationState) -> bytes:
+    """Return a state in the text form that Prometheus collects."""
+    registry = CollectorRegistry()
+    registry.register(_Gauges(state))
+    return generate_latest(registry)
+
+
+class _Gauges(Collector):
+    """The numbers of one state."""
+
+    def __init__(self, state: FederationState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield every number with what it is."""
+        state, snapshot = self._state, self._state.snapshot
+        tested = state.last_accuracy
+        numbers = {
+            "users": ("Users enrolled", snapshot.users),
+            "privacy_level": ("Strong privacy level T of the rounds that are over", state.level),
+            "privacy_level_required": ("The level that is required", state.required),
+            "fairness_gap": ("Fairness gap F", state.measures.fairness_gap),
+            "cardinality": ("Users in the model per round, C", state.measures.cardinality),
+            "accuracy": (
+                "Accuracy after the last round that was tested",
+                None if tested is None else tested.accuracy,
+            ),
+            "round_open": ("Whether a round is open", state.current is not None),
+            "coordinator_live": ("Whether a coordinator is in a round", state.live),
+            "changed_timestamp_seconds": ("When the ledger last changed", state.changed / 1000),
+        }
+        for name, (what, value) in numbers.items():
+            if value is not None:
+                yield GaugeMetricFamily(f"coterie_{name}", what, value=float(value))
+        yield _labelled("rounds", "Rounds by how they ended", "state", {str(s): snapshot.states[s] for s in State})
+        tones = [alert.tone for alert in alerts(state)]
+        yield _labelled(
+            "alerts", "What somebody should look at", "tone", {t: tones.count(t) for t in ("warning", "plain")}
+        )
+        if snapshot.plan is not None:
+            counts = {
+                "all": len(state.retired),
+                "retired": int(state.retired.sum()),
+                "failing": len(state.failing),
+            }
+            yield _labelled("batches", "Batches of the plan in force", "state", counts)
+
+
+def _labelled(name: str, what: str, label: str, values: dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"coterie_{name}", what, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family

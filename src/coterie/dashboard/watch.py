@@ -1,0 +1,116 @@
+"""Following a ledger: every look takes in what was appended since the one before, and nothing is ever written."""
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+from coterie.audit import Verdict
+from coterie.audit.measures import RunningMeasures
+from coterie.auditing import audit, evidence_of
+from coterie.dashboard.state import FederationState, RoundPoint
+from coterie.errors import UsageError
+from coterie.ledger import Ledger, Round, Snapshot, State
+from coterie.ledger.ledger import Clock, system_clock
+from coterie.ledger.store import Location
+
+BUDGET = 1.0
+"""Seconds that an audit may take for its forecast and the weak level."""
+PATIENCE = 10.0
+"""An audit is not begun again before so many times its own duration have passed."""
+_NOTED = 3  # the last rounds, about which numbers may still be noted
+
+
+class LedgerWatch:
+    """Looks at a ledger, again and again, from one thread.
+
+    Measures are carried on round by round. An audit is made of all rounds at once, so of a large ledger it comes
+    less often. What cannot be read now (a database that restarts) is tried again at the next look.
+    """
+
+    def __init__(self, location: Location, required: int | None = None, clock: Clock = system_clock) -> None:
+        self._location, self._required, self._clock = location, required, clock
+        self._ledger: Ledger | None = Ledger.open(location, read_only=True)
+        self._snapshot: Snapshot | None = None
+        self._fold = _Fold(0)
+        self._verdict: Verdict | None = None
+        self._audited, self._audit_again = 0, 0.0
+        self._head, self._changed = self._ledger.head, clock()
+
+    def look(self) -> FederationState:
+        """Return how things stand; raise UsageError if the ledger cannot be read."""
+        if self._ledger is None:
+            self._ledger = Ledger.open(self._location, read_only=True)
+        ledger = self._ledger
+        try:
+            live, phase = ledger.coordinated, ledger.phase
+            ledger.refresh()
+            if self._snapshot is None or self._snapshot.head != ledger.head:
+                self._snapshot = ledger.snapshot()
+        except UsageError:
+            self.close()
+            raise
+        snapshot = self._snapshot
+        if ledger.head != self._head:
+            self._head, self._changed = ledger.head, self._clock()
+        is_open = bool(snapshot.rounds) and snapshot.rounds[-1].state is State.OPEN
+        closed = snapshot.rounds[:-1] if is_open else snapshot.rounds
+        self._fold = self._fold.carried_on(snapshot, closed)
+        self._audit(replace(snapshot, rounds=closed), ledger.place)
+        plan, current = snapshot.plan, snapshot.rounds[-1].number if is_open else None
+        return FederationState(
+            place=ledger.place,
+            changed=self._changed,
+            snapshot=snapshot,
+            points=tuple(self._fold.points),
+            measures=self._fold.measures.now,
+            groups=self._fold.measures.strong.classes,
+            verdict=self._verdict,
+            audited=self._audited,
+            live=live,
+            phase=phase if phase is not None and phase.round == current else None,
+            failures=ledger.failures,
+            retired=ledger.retired,
+            required=self._required if self._required is not None or plan is None else plan.privacy,
+        )
+
+    def close(self) -> None:
+        """Let go of the database."""
+        if self._ledger is not None:
+            with suppress(UsageError):
+                self._ledger.close()
+            self._ledger = None
+
+    def _audit(self, snapshot: Snapshot, place: str) -> None:
+        """Audit the rounds that are over, if there are new ones and the last audit is long enough ago."""
+        rounds, begun = len(snapshot.rounds), time.monotonic()
+        if rounds == self._audited or begun < self._audit_again:
+            return
+        self._verdict = audit(evidence_of(snapshot, place), require=self._required, budget=BUDGET)
+        self._audited, done = rounds, time.monotonic()
+        self._audit_again = done + PATIENCE * (done - begun)
+
+
+class _Fold:
+    """Rounds that are over, with the measures after each; `late` counts the sums among theirs that came late."""
+
+    def __init__(self, users: int, late: int = 0) -> None:
+        self.measures = RunningMeasures(users)
+        self.points: list[RoundPoint] = []
+        self._fixed = users, late
+
+    def carried_on(self, snapshot: Snapshot, rounds: tuple[Round, ...]) -> "_Fold":
+        """Return what comes of all these rounds; it begins anew where users joined, or sums came late."""
+        fixed = snapshot.users, sum(each.late for each in rounds)
+        return (self if fixed == self._fixed else _Fold(*fixed)).extended(rounds)
+
+    def extended(self, rounds: tuple[Round, ...]) -> "_Fold":
+        """Take in those of the rounds that are new; return this fold."""
+        known = len(self.points)
+        for each in rounds[known:]:
+            self.measures.add_round(each.exposure)
+            included = sum(map(len, each.exposure)) if each.state is State.COMMITTED else 0
+            self.points.append(RoundPoint.of(each, included, self.measures.now))
+        # Numbers about a round are noted after it is closed.
+        for place in range(max(0, known - _NOTED), known):
+            self.points[place] = self.points[place].noted(rounds[place])
+        return self
