@@ -1,0 +1,347 @@
+"""A federation in Flower, from one start of its ServerApp to the end: enrolment, plan, batches, and its rounds.
+
+The order of a round that privacy rests on is the coordinator's. Here is what surrounds it: who is there, what the
+wrapped strategy sends and makes of the mean, and where the federation stands if the process dies at any instant.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from coterie.coordinator import Coordinator, RoundOutcome
+from coterie.coordinator.secure import SealedAggregation, form_batches
+from coterie.errors import TooFewUsers, UsageError
+from coterie.flower.checkpoint import MODEL, CheckpointFolder, FlowerCheckpoint
+from coterie.flower.envelope import LOG
+from coterie.flower.model import Kind, Work
+from coterie.flower.nodes import Nodes
+from coterie.flower.post import PAUSES, GridTransport, Post
+from coterie.flower.recipe import Metrics, Recipe, Records
+from coterie.flower.wrapped import WrappedStrategy, configuration
+from coterie.ledger import Ledger, State
+from coterie.secagg import PROTOCOLS, BatchRules, Charter, Quantiser, Terms
+from coterie.selection import BatchSelector, consecutive, join
+from coterie.values import BatchPlan
+from coterie.values.words import counted
+
+if TYPE_CHECKING:
+    from coterie.flower.strategy import SealedStrategy
+
+SERVER_ROUND = "server-round"
+"""The metric of a ledger's round that says which round of Flower's it ended."""
+_PATIENCE = 60.0  # seconds that a round waits at most for a connected node to say who it is
+
+
+@dataclass(frozen=True, eq=False)
+class StartArguments:
+    """What a strategy is started with, as in Flower."""
+
+    grid: Grid
+    initial_arrays: ArrayRecord
+    timeout: float
+    train_config: ConfigRecord
+    evaluate_config: ConfigRecord
+
+
+class Federation:
+    """The users of a ledger, reached over a grid, and the model that they train."""
+
+    def __init__(
+        self, settings: "SealedStrategy", wrapped: WrappedStrategy, ledger: Ledger, start: StartArguments
+    ) -> None:
+        self._settings, self._wrapped, self._ledger, self._timeout = settings, wrapped, ledger, start.timeout
+        self._configs: Mapping[Kind, ConfigRecord] = {
+            "train": start.train_config, "evaluate": start.evaluate_config,
+        }  # fmt: skip
+        self._protocol = PROTOCOLS[settings.protocol]
+        self._post = Post(start.grid)
+        self._nodes = Nodes(start.grid, self._post, ledger, settings.scope, settings.admit)
+        self._transport = GridTransport(self._post, self._nodes.node_of, start.timeout)
+        self._coordinator = Coordinator(ledger, self._selector, settings.seed)
+        self._checkpoints = CheckpointFolder(settings.checkpoints)
+        self._patience = min(start.timeout, settings.wait / 2, _PATIENCE)
+        self._silent_since: dict[int, float] = {}
+        self.server_round, self._digest, self.arrays = 0, "", start.initial_arrays
+        self._resume()
+        self._recipe = self._make_recipe()
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls, settings: "SealedStrategy", wrapped: WrappedStrategy, start: StartArguments
+    ) -> Iterator["Federation"]:
+        """Open the ledger, or make it; have users enrolled and batches formed."""
+        with Ledger.open_or_create(settings.location) as ledger:
+            federation = cls(settings, wrapped, ledger, start)
+            federation.gather_users()
+            yield federation
+
+    # --- where it stands
+
+    def _resume(self) -> None:
+        snapshot = self._ledger.snapshot()
+        for each in snapshot.rounds:
+            self._digest = each.files.get(MODEL, self._digest)
+            self.server_round = max(self.server_round, int(each.metrics.get(SERVER_ROUND, 0)))
+        if self._digest:
+            checkpoint = self._checkpoints.read(self._digest)
+            self.arrays = checkpoint.arrays
+            self.server_round = max(self.server_round, checkpoint.server_round)
+            self._wrapped.restore(checkpoint.state)
+            LOG.info("Coterie goes on after round %d of %s", self.server_round, self._ledger.place)
+
+    def end(self, number: int, *measured: MetricRecord | None) -> None:
+        """Take down that a round of Flower's is over, and what was measured in it."""
+        numbers = {
+            name: float(value)
+            for metrics in measured
+            for name, value in (metrics or {}).items()
+            if isinstance(value, int | float)
+        }
+        self._ledger.note(self._ledger.next_round - 1, {**numbers, SERVER_ROUND: number})
+        self.server_round = number
+
+    # --- what charters fix
+
+    def _make_recipe(self) -> Recipe:
+        settings, number = self._settings, self.server_round + 1
+        content = self._content("train", number)
+        if content is None:
+            raise UsageError(f"{type(settings.strategy).__name__} trains nobody; raise its fraction_train")
+        key, train = configuration(content, "train_config")
+        evaluated = self._content("evaluate", number) if settings.evaluate_metrics else None
+        return Recipe(
+            train=train,
+            evaluate={} if evaluated is None else configuration(evaluated, "evaluate_config")[1],
+            run_config=dict(settings.run_config),
+            train_metrics=Metrics(settings.train_metrics).lines(),
+            evaluate_metrics=Metrics(settings.evaluate_metrics).lines(),
+            weighted_by=self._wrapped.weighted_by,
+            records=Records(next(iter(content.array_records)), key),
+        )
+
+    def _content(self, kind: Kind, number: int) -> RecordDict | None:
+        return self._wrapped.content(kind, number, self.arrays, self._configs[kind])
+
+    def _checked_content(self, kind: Kind, number: int) -> RecordDict | None:
+        """Return what the strategy sends in a round; refuse another configuration than the charters'."""
+        content = self._content(kind, number)
+        if content is None:
+            return None
+        _, settings = configuration(content, f"{kind}_config")
+        expected = self._recipe.train if kind == "train" else self._recipe.evaluate
+        if settings != expected:
+            raise UsageError(
+                f"the strategy's {kind}_config for round {number} is {settings}, and the batches' charters have "
+                f"{expected}; what changes with the rounds must follow from server-round in the app"
+            )
+        return content
+
+    def _batch_rules(self, plan: BatchPlan) -> BatchRules:
+        """Return what all charters have in common; those that are there decide, and settings must fit them."""
+        settings, recipe = self._settings, self._recipe.encode()
+        if not self._ledger.charters:
+            largest = int(plan.sizes.max())
+            cohort = self._protocol.cohort_bound(settings.per_round or plan.users, largest)
+            quantiser = Quantiser.in_ring_of(self._protocol.rings, settings.clip, settings.weight_cap, cohort)
+            return BatchRules(settings.scope, settings.privacy, quantiser, settings.protocol, recipe=recipe)
+        charter = Charter.decode(next(iter(self._ledger.charters.values())))
+        quantiser = charter.quantiser
+        for name, given, fixed in (
+            ("scope", settings.scope, charter.scope),
+            ("privacy", settings.privacy, charter.privacy),
+            ("protocol", settings.protocol, charter.inner),
+            ("clip", settings.clip, quantiser.clip),
+            ("weight_cap", settings.weight_cap, quantiser.weight_cap),
+            ("recipe (configurations, run_config and metrics)", recipe.decode(), charter.recipe.decode()),
+        ):
+            if given != fixed:
+                raise UsageError(
+                    f"{name} is {given!r}; the batches of {self._ledger.place} were founded with {fixed!r}, for "
+                    "good"
+                )
+        return BatchRules(
+            charter.scope, charter.privacy, quantiser, charter.inner, charter.parameters, charter.recipe
+        )
+
+    def _selector(self, plan: BatchPlan | None) -> BatchSelector:
+        if plan is None:
+            raise UsageError("the ledger has no plan")
+        per_round = min(self._settings.per_round or plan.users, plan.users)
+        if self._protocol.phases > 1:
+            per_round = min(per_round, self._batch_rules(plan).quantiser.cohort)
+        return BatchSelector(plan, per_round, least=self._least_of(plan))
+
+    # --- who is in it
+
+    def gather_users(self) -> None:
+        """Have users enrolled and a plan made of them, if there is none; batches are formed before a round."""
+        plan = self._ledger.plan or self._first_plan()
+        self._batch_rules(plan)
+
+    def _first_plan(self) -> BatchPlan:
+        settings, given = self._settings, self._settings.plan
+        if given is not None and given.names is None:
+            raise UsageError("the plan does not name its users; make it with names=")
+        if given is not None and given.privacy != settings.privacy:
+            raise UsageError(f"the plan is for T = {given.privacy}, the strategy for {settings.privacy}")
+        wanted = set(given.names or ()) if given is not None else set()
+        least = max(
+            settings.users or 0,
+            settings.privacy,
+            self._protocol.least_included([settings.privacy], settings.privacy),
+        )
+
+        def missing() -> str:
+            here = {user for user in self._nodes.newcomers if self._nodes.node_of(user) is not None}
+            if wanted:
+                absent = sorted(wanted - here)
+                return f"{len(absent)} of {len(wanted)} users of the plan, such as {absent[0]!r}" if absent else ""
+            if len(here) < least:
+                return f"{least - len(here)} of {least} users"
+            return self._silent_nodes() if settings.users is None else ""
+
+        if not self._wait(missing):
+            raise TooFewUsers(
+                f"after {settings.wait:g} seconds {missing()} are not connected; no plan can be made"
+            )
+        self._nodes.enrol(given.names if given is not None else None)
+        plan = given or consecutive(self._ledger.users, settings.privacy, self._ledger.names)
+        self._ledger.publish_plan(plan)
+        LOG.info("Coterie: %s in %s", counted(plan.users, "user"), counted(len(plan), "batch", "batches"))
+        return plan
+
+    def _wait(self, missing: Callable[[], str]) -> bool:
+        """Look who is connected until nobody is missing, or the time is over; return whether nobody is."""
+        deadline, said, pause = time.monotonic() + self._settings.wait, "", PAUSES[0]
+        while True:
+            self._nodes.refresh(self._timeout)
+            still = missing()
+            if not still or time.monotonic() >= deadline:
+                return not still
+            if still != said:
+                LOG.info("Coterie waits for %s, for %g seconds at most", still, self._settings.wait)
+                said = still
+            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            pause = min(2 * pause, PAUSES[1])
+
+    def _silent_nodes(self) -> str:
+        """Say how many nodes are still to be heard of; those that let the others wait for long do not count."""
+        silent = self._nodes.silent
+        now = time.monotonic()
+        self._silent_since = {node: self._silent_since.get(node, now) for node in silent}
+        young = [node for node, since in self._silent_since.items() if now - since < self._patience]
+        return f"{len(young)} connected nodes to say who they are" if young else ""
+
+    def _form_batches(self) -> None:
+        """Let newcomers form batches of their own once they are enough, and have charters signed."""
+        plan = self._plan
+        if len(self._nodes.newcomers) >= plan.privacy and plan.users == self._ledger.users:
+            count = self._nodes.enrol()
+            plan = join(plan, count, self._ledger.names[plan.users :] if plan.names is not None else None)
+            self._ledger.publish_plan(plan)
+            LOG.info("Coterie: %d new users in batches of their own", count)
+        here = self._nodes.available
+        retired = self._ledger.retired
+        if any(
+            batch not in self._ledger.charters and not retired[batch] and here[plan.batch(batch)].all()
+            for batch in range(len(plan))
+        ):
+            failed = form_batches(self._ledger, self._transport, self._batch_rules(plan))
+            for batch, reason in failed.items():
+                LOG.warning("Coterie: batch %d is not formed: %s", batch, reason)
+
+    @property
+    def _plan(self) -> BatchPlan:
+        assert self._ledger.plan is not None  # noqa: S101 - `gather_users` made one
+        return self._ledger.plan
+
+    # --- its rounds
+
+    def train(self, number: int) -> MetricRecord | None:
+        """Run a round of training; the model moves on if it gave a mean."""
+        content = self._checked_content("train", number)
+        if content is None:
+            return None
+        work = Work.of("train", next(iter(content.array_records.values())))
+        metrics = self._recipe.metrics(evaluation=False)
+        after: list[tuple[ArrayRecord, MetricRecord | None, str]] = []
+
+        def keep(outcome: RoundOutcome) -> dict[str, str]:
+            mean = outcome.mean
+            assert mean is not None  # noqa: S101 - the round is committed
+            values = metrics.values(mean[work.dimension :].tolist(), self._settings.clip)
+            average = work.moved_by(mean)
+            arrays, aggregated = self._wrapped.average(number, content, average, values, len(outcome.included))
+            digest = self._checkpoints.write(FlowerCheckpoint(number, arrays, self._wrapped.state), self._digest)
+            after.append((arrays, aggregated, digest))
+            return {MODEL: digest}
+
+        self._run(work, len(metrics.bounds) + work.dimension, number - 1, keep)
+        if not after:
+            return None
+        self.arrays, aggregated, self._digest = after[0]
+        return aggregated
+
+    def evaluate(self, number: int) -> MetricRecord | None:
+        """Run a round of evaluation: its vectors have the metrics and nothing else."""
+        metrics = self._recipe.metrics(evaluation=True)
+        content = self._checked_content("evaluate", number) if metrics.bounds else None
+        if content is None:
+            return None
+        work = Work.of("evaluate", next(iter(content.array_records.values())))
+        outcome = self._run(work, len(metrics.bounds), number, _nothing)
+        if outcome.mean is None:
+            return None
+        values = metrics.values(outcome.mean.tolist(), self._settings.clip)
+        return self._wrapped.evaluation(number, values, len(outcome.included))
+
+    def _run(
+        self, work: Work, dimension: int, step: int, keep: Callable[[RoundOutcome], Mapping[str, str]]
+    ) -> RoundOutcome:
+        least = self._least_of(self._plan)
+        terms = Terms(work.encode(), dimension, least, step)
+        aggregation = SealedAggregation(self._ledger, self._transport, terms, self._settings.protocol)
+
+        def missing() -> str:
+            silent = self._silent_nodes()
+            if silent:
+                return silent
+            self._form_batches()
+            cohort = self._coordinator.choose(self._nodes.available, aggregation.ready(self._ledger.plan))
+            if cohort is not None:
+                return ""
+            here = int(self._nodes.available.sum())
+            return f"whole batches of {least} users in all; {here} of {self._ledger.users} are connected"
+
+        enough = self._wait(missing)
+        available = self._nodes.available if enough else np.zeros(self._ledger.users, dtype=np.bool_)
+        self._transport.begin(work.kind, terms.model)
+        outcome = self._coordinator.run_round(available, aggregation, keep)
+        self._tell(work.kind, outcome)
+        return outcome
+
+    def _tell(self, kind: Kind, outcome: RoundOutcome) -> None:
+        if outcome.state is State.COMMITTED:
+            LOG.info("%s: the sum of %d users, in round %d", kind, len(outcome.included), outcome.round)
+        else:
+            LOG.warning("%s: round %d is %s: %s", kind, outcome.round, outcome.state, outcome.reason)
+        for batch, reason in outcome.lost.items():
+            LOG.warning("Coterie: batch %d is left out: %s", batch, reason)
+        for user, reason in outcome.refused.items():
+            LOG.warning("Coterie: %s was refused: %s", user, reason)
+
+    def _least_of(self, plan: BatchPlan) -> int:
+        """Return the fewest users that devices want in a sum."""
+        return self._protocol.least_included(plan.sizes.tolist(), plan.privacy)
+
+
+def _nothing(outcome: RoundOutcome) -> Mapping[str, str]:
+    del outcome
+    return {}

@@ -1,0 +1,146 @@
+"""The client's side in Flower: a mod that lets nothing of an update leave but sealed."""
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from flwr.app import DEFAULT_TTL, ArrayRecord, ConfigRecord, Context, Message, Metadata, MetricRecord, RecordDict
+from flwr.app.message import make_message
+from flwr.clientapp.typing import ClientAppCallable
+
+from coterie.errors import CoterieError, PeerError, UsageError
+from coterie.flower.device import Device, app_configuration
+from coterie.flower.envelope import HELLO, INTRODUCTION, LOG, MESSAGE, REFUSAL, field_of, kind_of, unwrap, wrap
+from coterie.flower.model import Work
+from coterie.flower.recipe import ROUND, Recipe
+from coterie.secagg import DurableClient, Task, VerifyMember
+from coterie.secagg.crypto.quantiser import Floats
+
+CHALLENGE = 32
+"""Bytes that a device signs to show who it is."""
+PURPOSE = "flower/hello"
+"""What an identity key signs an introduction for."""
+
+
+class SealingMod:
+    """A mod for `ClientApp(mods=[…])`, the only one that a sealed app needs; give it last, next to the app.
+
+    The app's train function does not change: it gets a model and a configuration, and returns a model and its
+    metrics. The mod answers the phases of the protocol, gives the function nothing but what the batch's charter
+    and the round's terms fix, and seals what it returns. Everything that a server asks for beside that is refused:
+    the reply says only that, the reason is in the node's log and in `refusals.log` of the device's folder.
+
+    `least_privacy` is the least T of a batch that the device joins, `inner` the protocols that it takes part in,
+    `recipe_keys` are names of further settings of the app that charters may fix. `verify_member` says who is a
+    real user: `PinnedMembers(file)`, or `TrustServerForIdentities()` by name. The node's own configuration goes
+    before all of these: `coterie-device=FOLDER` (required outside simulations), `coterie-least-privacy`,
+    `coterie-inner`, `coterie-members=FILE`, `coterie-user`. In a simulation the devices are folders below
+    `simulated_devices`.
+    """
+
+    def __init__(
+        self,
+        scope: str = "flower",
+        *,
+        least_privacy: int = 8,
+        inner: Iterable[str] = ("secagg+",),
+        verify_member: VerifyMember | None = None,
+        recipe_keys: Iterable[str] = (),
+        simulated_devices: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._scope, self._verify_member = scope, verify_member
+        self._configuration = app_configuration(scope, least_privacy, frozenset(inner), frozenset(recipe_keys))
+        self._simulated = None if simulated_devices is None else Path(simulated_devices).expanduser()
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer a message of the server's, with the app's help where it is a call to a round."""
+        device = None
+        try:
+            device = Device.of_node(context.node_config, self._configuration, self._verify_member, self._simulated)
+            content = self._answer(device, message, context, call_next)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong, its words must not reach the server
+            if device is not None and isinstance(error, PeerError):
+                device.note_refusal(str(error))
+                LOG.warning("Coterie refused what the server asked for: %s", error)
+            else:
+                LOG.error("Coterie cannot answer: %s", error, exc_info=not isinstance(error, CoterieError))
+            content = wrap(REFUSAL)
+        return Message(content, reply_to=message)
+
+    def _answer(
+        self, device: Device, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> RecordDict:
+        kind = kind_of(message.content)
+        if kind == HELLO:
+            return self._introduction(device.client(), message.content)
+        if kind != MESSAGE:
+            raise PeerError(
+                f"the server sent a message of type {message.metadata.message_type!r} that is not sealed; this "
+                "device answers none"
+            )
+        client = device.client()
+        answer = client.receive(unwrap(message.content))
+        if isinstance(answer, Task):
+            answer = self._seal_update(client, answer, message.metadata.message_type, context, call_next)
+        return wrap(MESSAGE, *([] if answer is None else [answer]))
+
+    def _introduction(self, client: DurableClient, content: RecordDict) -> RecordDict:
+        challenge = field_of(content, "challenge")
+        if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE:
+            raise PeerError("the server asked who this is without a challenge")
+        identity = client.membership.identity
+        signature = identity.sign(PURPOSE, challenge, self._scope, client.user)
+        return wrap(INTRODUCTION, user=client.user, identity=identity.public, signature=signature)
+
+    def _seal_update(
+        self, client: DurableClient, task: Task, message_type: str, context: Context, call_next: ClientAppCallable
+    ) -> memoryview:
+        """Let the app do the work of a round, and seal what it gives."""
+        recipe, work = Recipe.decode(task.recipe), Work.decode(task.terms.model)
+        if work.kind != message_type:
+            raise PeerError(f"the server asked to {work.kind} in a message of type {message_type!r}")
+        with client.membership.record(task.scope) as record:
+            clip = record.in_force.quantiser.clip
+        reply = call_app(recipe, work, task.terms.step, context, call_next)
+        values = _only(reply.metric_records, "MetricRecord")
+        coordinates = recipe.metrics(evaluation=work.kind == "evaluate").coordinates(values, clip)
+        update: Floats = (
+            work.update(_only(reply.array_records, "ArrayRecord"), coordinates)
+            if work.kind == "train"
+            else np.array(coordinates, dtype=np.float64)
+        )
+        weight = values.get(recipe.weighted_by)
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or weight != weight // 1:
+            raise UsageError(f"the app gives no whole number as its metric {recipe.weighted_by!r}, its weight")
+        return client.seal(task, update, weight=max(1, int(weight)))
+
+
+def call_app(recipe: Recipe, work: Work, step: int, context: Context, call_next: ClientAppCallable) -> RecordDict:
+    """Call the app's function, with what charter and terms fix and nothing else that the server sent.
+
+    An update is a function of these and of the device's data: the function gets no numbers of the run's or the
+    node's, no state from earlier rounds, and what it puts into its state is not kept.
+    """
+    training = work.kind == "train"
+    config = ConfigRecord(dict(recipe.train if training else recipe.evaluate))  # type: ignore[arg-type]  # JSON's
+    config[ROUND] = step + 1 if training else step
+    content = RecordDict({recipe.records.arrays: work.record, recipe.records.config: config})
+    metadata = Metadata(0, "", 0, 0, "", "", time.time(), DEFAULT_TTL, work.kind)
+    own = Context(0, 0, context.node_config, state=RecordDict(), run_config=dict(recipe.run_config))
+    message = make_message(metadata, content)
+    reply = call_next(message, own)
+    if own.state:
+        LOG.warning("Coterie drops the state that the app keeps between rounds: %s", ", ".join(own.state))
+    return reply.content
+
+
+_R = TypeVar("_R", ArrayRecord, MetricRecord)
+
+
+def _only(records: Mapping[str, _R], what: str) -> _R:
+    if len(records) != 1:
+        raise UsageError(f"the app returned {len(records)} records of type {what}; return one")
+    return next(iter(records.values()))

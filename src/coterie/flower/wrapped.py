@@ -1,0 +1,186 @@
+"""The strategy that is wrapped: what it would send, and what it makes of the average."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NoReturn
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid, strategy
+from flwr.serverapp.strategy import Strategy
+from flwr.supercore.run import Run
+
+from coterie.errors import UsageError
+from coterie.flower.checkpoint import State
+from coterie.flower.envelope import LOG
+from coterie.flower.model import Kind, with_types_of
+from coterie.flower.recipe import Setting, settings_of
+
+_SINGLE = "it compares single users' updates, and no server ever sees one here"
+_CLIPS = "it clips or counts single users' replies at the server, and there is one reply here, the average"
+REFUSED: Mapping[type[Strategy], str] = {
+    strategy.Krum: _SINGLE,
+    strategy.MultiKrum: _SINGLE,
+    strategy.Bulyan: _SINGLE,
+    strategy.FedMedian: _SINGLE,
+    strategy.FedTrimmedAvg: _SINGLE,
+    strategy.QFedAvg: "it weights updates by single users' losses",
+    strategy.FedXgbBagging: "it collects single users' trees, which have no sum",
+    strategy.FedXgbCyclic: "it passes a single user's trees on",
+    strategy.DifferentialPrivacyServerSideFixedClipping: _CLIPS,
+    strategy.DifferentialPrivacyServerSideAdaptiveClipping: _CLIPS,
+    strategy.DifferentialPrivacyClientSideFixedClipping: _CLIPS,
+    strategy.DifferentialPrivacyClientSideAdaptiveClipping: _CLIPS,
+}
+"""Strategies that need more than an average, and what of."""
+
+METRICS = "metrics"
+"""The record in which a wrapped strategy gets the average of metrics."""
+
+
+class WrappedStrategy:
+    """A strategy that is asked what to send, and is given the average as the reply of one node."""
+
+    def __init__(self, inner: Strategy) -> None:
+        for kind, reason in REFUSED.items():
+            if isinstance(inner, kind):
+                raise UsageError(
+                    f"{type(inner).__name__} cannot be wrapped: {reason}; use FedAvg or one of its kin"
+                )
+        self.inner = inner
+        self.weighted_by = str(getattr(inner, "weighted_by_key", "num-examples"))
+        self._sent: dict[Kind, Message] = {}
+
+    def content(
+        self, kind: Kind, server_round: int, arrays: ArrayRecord, config: ConfigRecord
+    ) -> RecordDict | None:
+        """Return what the strategy sends to every node in a round; None if it sends nothing."""
+        configure = self.inner.configure_train if kind == "train" else self.inner.configure_evaluate
+        with _quiet():
+            messages = list(configure(server_round, arrays, ConfigRecord(dict(config)), _Everybody(self.inner)))
+        if not messages:
+            return None
+        content = messages[0].content
+        if any(message.content != content for message in messages):
+            raise UsageError(
+                f"{type(self.inner).__name__} sends nodes different messages; in a sealed round all get the same"
+            )
+        if len(content.array_records) != 1 or len(content.config_records) > 1 or content.metric_records:
+            raise UsageError(
+                f"{type(self.inner).__name__} sends the records {', '.join(content)}; send one ArrayRecord and "
+                "one ConfigRecord"
+            )
+        self._sent[kind] = messages[0]
+        return content
+
+    def average(
+        self, server_round: int, content: RecordDict, arrays: ArrayRecord, metrics: Mapping[str, float], users: int
+    ) -> tuple[ArrayRecord, MetricRecord | None]:
+        """Return the strategy's next model, made of the average of users' models and metrics."""
+        key = next(iter(content.array_records))
+        reply = RecordDict({key: arrays, METRICS: self._metrics(metrics, users)})
+        with _quiet():
+            replies = [Message(reply, reply_to=self._sent["train"])]
+            after, aggregated = self.inner.aggregate_train(server_round, replies)
+        if after is None:
+            raise UsageError(f"{type(self.inner).__name__} made no model of the average in round {server_round}")
+        return with_types_of(after, like=arrays), aggregated
+
+    def evaluation(self, server_round: int, metrics: Mapping[str, float], users: int) -> MetricRecord | None:
+        """Return what the strategy makes of the average of metrics."""
+        reply = RecordDict({METRICS: self._metrics(metrics, users)})
+        with _quiet():
+            return self.inner.aggregate_evaluate(server_round, [Message(reply, reply_to=self._sent["evaluate"])])
+
+    def _metrics(self, metrics: Mapping[str, float], users: int) -> MetricRecord:
+        return MetricRecord({**metrics, self.weighted_by: users})
+
+    @property
+    def state(self) -> State:
+        """What the strategy remembers of earlier rounds: all its attributes that are arrays, such as momentum."""
+        return {name: value for name, value in vars(self.inner).items() if _holds_arrays(value)}
+
+    def restore(self, state: State) -> None:
+        """Give the strategy back what it remembered."""
+        for name, value in state.items():
+            if not hasattr(self.inner, name):
+                raise UsageError(
+                    f"the checkpoint has {name!r} of another strategy than {type(self.inner).__name__}; go on "
+                    "with the strategy that the federation began with"
+                )
+            setattr(self.inner, name, value)
+
+
+def configuration(content: RecordDict, what: str) -> tuple[str, dict[str, Setting]]:
+    """Return the key of a message's configuration, and its settings without the round's number."""
+    for key, record in content.config_records.items():
+        return key, settings_of(record, what)
+    return "config", {}
+
+
+def _holds_arrays(value: object) -> bool:
+    if isinstance(value, ArrayRecord):
+        return True
+    entries = list(value.values()) if isinstance(value, dict) else value
+    arrays = (np.ndarray, np.generic)  # arithmetic makes numbers of arrays that hold one
+    return isinstance(entries, list) and bool(entries) and all(isinstance(each, arrays) for each in entries)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what a strategy says of how many nodes it sampled and heard out of the log: here it is not so."""
+    level = LOG.level
+    LOG.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        LOG.setLevel(level)
+
+
+class _Everybody(Grid):
+    """A grid with as many nodes as a strategy wants to see; nothing is ever sent over it."""
+
+    def __init__(self, inner: Strategy) -> None:
+        wanted = (getattr(inner, f"min_{what}_nodes", 1) for what in ("available", "train", "evaluate"))
+        self._nodes = list(range(1, max(1, *(int(each) for each in wanted)) + 1))
+
+    def get_node_ids(self) -> list[int]:
+        """Return as many ids as the strategy waits for."""
+        return self._nodes
+
+    def _refuse(self) -> NoReturn:
+        raise UsageError(
+            "the wrapped strategy uses the grid itself; in a sealed round only Coterie sends messages"
+        )
+
+    @property
+    def run(self) -> Run:
+        """Refused."""
+        self._refuse()
+
+    def set_run(self, run: Run) -> None:
+        """Refused."""
+        del run
+        self._refuse()
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Return a message, which will not be sent as such."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Refused."""
+        del messages
+        self._refuse()
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Refused."""
+        del message_ids
+        self._refuse()
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Refused."""
+        del messages, timeout
+        self._refuse()
