@@ -1,0 +1,10 @@
+"""What the tests of Flower's room have in common."""
+
+import pytest
+
+from support.flower_nodes import in_a_task
+
+
+@pytest.fixture(autouse=True)
+def _task(monkeypatch):
+    in_a_task(monkeypatch)

@@ -1,0 +1,259 @@
+"""A sealed strategy does what the strategy in it does, over whole batches only, and goes on where it stopped."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import strategy as flower
+
+import coterie
+from coterie.errors import TooFewUsers, UsageError
+from coterie.ledger import Ledger, State
+from coterie.values import BatchPlan
+from support.flower_app import BOUNDS, START, USERS, app, averaged, examples, federation, loss, sealed, start
+from support.flower_nodes import Nodes
+
+CLOSE = 1e-4
+"""What rounding can do to a mean of numbers of one."""
+
+
+def weights(result):
+    """The trained numbers of a result."""
+    return result.arrays["weights"].numpy()
+
+
+def rounds(folder):
+    """The rounds of the ledger."""
+    with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
+        return ledger.snapshot().rounds
+
+
+@pytest.mark.parametrize("protocol", ["open", "secagg+"])
+def test_the_model_is_that_of_plain_fedavg(tmp_path, protocol):
+    """Two sealed rounds give what FedAvg gives, up to rounding; whole numbers in the model stay as they were."""
+    result = start(sealed(tmp_path, flower.FedAvg(), protocol=protocol), federation(tmp_path), rounds=2)
+    expected = averaged(averaged(START["weights"], range(USERS)).astype(np.float32), range(USERS))
+    assert weights(result) == pytest.approx(expected, abs=CLOSE)
+    assert weights(result).dtype == np.float32
+    assert result.arrays["steps"].numpy() == 3
+    verdict = coterie.audit(tmp_path / "ledger.sqlite")
+    assert verdict.strong == (2 if protocol == "open" else USERS)
+
+
+@pytest.mark.parametrize(
+    "kind", [flower.FedAvgM, flower.FedAdam, flower.FedAdagrad, flower.FedYogi, flower.FedProx]
+)
+def test_a_strategy_that_optimises_at_the_server_does_so(tmp_path, kind):
+    """Momentum, second moments and proximal terms follow the average as they follow single replies."""
+    options = {"server_momentum": 0.9} if kind is flower.FedAvgM else {}
+    plain = start(kind(**options, fraction_evaluate=0.0), Nodes(app(), range(USERS)), rounds=3)
+    result = start(sealed(tmp_path, kind(**options)), federation(tmp_path), rounds=3)
+    # Adaptive steps divide by the size of an update: rounding weighs most where an update is smallest.
+    assert weights(result) == pytest.approx(weights(plain), abs=5e-3)
+
+
+@pytest.mark.parametrize("kind", [flower.FedAvg, flower.FedAvgM, flower.FedAdam])
+def test_a_second_start_goes_on_with_round_model_and_optimiser(tmp_path, kind):
+    """After one round and a new process, two more give what three at once do."""
+    options = {"server_momentum": 0.9} if kind is flower.FedAvgM else {}
+    whole = start(kind(**options, fraction_evaluate=0.0), Nodes(app(), range(USERS)), rounds=3)
+    start(sealed(tmp_path, kind(**options)), federation(tmp_path), rounds=1)
+    result = start(sealed(tmp_path, kind(**options)), federation(tmp_path), rounds=3)
+    assert weights(result) == pytest.approx(weights(whole), abs=5e-3)
+    assert [each.metrics["server-round"] for each in rounds(tmp_path)] == [1, 2, 3]
+    again = start(sealed(tmp_path, kind(**options)), federation(tmp_path), rounds=3)
+    assert np.array_equal(weights(again), weights(result))
+    assert len(rounds(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        flower.Krum(), flower.MultiKrum(), flower.Bulyan(), flower.FedMedian(), flower.FedTrimmedAvg(),
+        flower.QFedAvg(0.1), flower.FedXgbBagging(), flower.FedXgbCyclic(),
+        flower.DifferentialPrivacyServerSideFixedClipping(flower.FedAvg(), 1.0, 1.0, 2),
+        flower.DifferentialPrivacyClientSideFixedClipping(flower.FedAvg(), 1.0, 1.0, 2),
+    ],
+    ids=lambda strategy: type(strategy).__name__,
+)  # fmt: skip
+def test_strategies_that_need_single_updates_are_refused_by_name(tmp_path, strategy):
+    """What looks at single replies cannot be wrapped, and the message says which and why."""
+    with pytest.raises(UsageError, match=f"^{type(strategy).__name__} cannot be wrapped: it "):
+        sealed(tmp_path, strategy)
+
+
+def test_metrics_are_averaged_under_the_seal(tmp_path):
+    """Metrics of training and of evaluation come as their weighted means, and no reply has a metric."""
+    nodes = federation(tmp_path)
+    strategy = sealed(tmp_path, flower.FedAvg(), train_metrics=BOUNDS, evaluate_metrics=BOUNDS)
+    result = start(strategy, nodes, rounds=1)
+    counts = [examples(partition) for partition in range(USERS)]
+    for found, model in (
+        (result.train_metrics_clientapp, START["weights"]),
+        (result.evaluate_metrics_clientapp, weights(result)),
+    ):
+        expected = np.average([loss(model, partition) for partition in range(USERS)], weights=counts)
+        assert found[1]["loss"] == pytest.approx(expected, abs=CLOSE)
+    assert rounds(tmp_path)[-1].metrics["loss"] == found[1]["loss"]
+    assert not any(reply.content.metric_records for _, reply in nodes.seen)
+    kinds = {record["kind"] for _, reply in nodes.seen for record in reply.content.config_records.values()}
+    assert kinds == {"introduction", "message"}
+
+
+def test_a_batch_whose_member_is_lost_is_left_out(tmp_path):
+    """A node that is gone in the middle of a round takes its batch along; the rest's exact mean comes out."""
+    nodes = federation(tmp_path)
+    start(sealed(tmp_path, flower.FedAvg()), nodes, rounds=1)
+    before = averaged(START["weights"], range(USERS)).astype(np.float32)
+    nodes = federation(tmp_path)
+    nodes.loses = lambda partition, message: partition == 5 and bool(message.metadata.group_id)
+    result = start(sealed(tmp_path, flower.FedAvg()), nodes, rounds=2, timeout=2.0)
+    assert weights(result) == pytest.approx(averaged(before, [0, 1, 2, 3, 6, 7]), abs=CLOSE)
+    last = rounds(tmp_path)[-1]
+    (reason,) = last.lost.values()
+    assert list(last.lost) == [2]
+    assert reason.endswith(" did not answer")
+    assert sorted(user for each in last.learned for user in each) == [0, 1, 2, 3, 6, 7]
+
+
+def test_a_round_without_enough_nodes_waits_and_is_skipped(tmp_path, caplog):
+    """With one node of each batch away nothing is asked: the round is skipped after the wait, and counts."""
+    start(sealed(tmp_path, flower.FedAvg()), federation(tmp_path), rounds=1)
+    nodes = federation(tmp_path)
+    for partition in (1, 3, 5, 7):
+        nodes.leave(partition)
+    result = start(sealed(tmp_path, flower.FedAvg(), wait=2.5), nodes, rounds=2)
+    assert weights(result) == pytest.approx(averaged(START["weights"], range(USERS)), abs=CLOSE)
+    assert [each.state for each in rounds(tmp_path)] == [State.COMMITTED, State.SKIPPED]
+    assert "Coterie waits for whole batches of 1 users in all; 4 of 8 are connected" in caplog.text
+
+
+def test_a_device_that_is_away_costs_its_batch_and_no_time(tmp_path, caplog):
+    """Whole batches that are there make the round, without waiting for the others, also if one was retired."""
+    start(sealed(tmp_path, flower.FedAvg(), protocol="secagg+"), federation(tmp_path), rounds=1)
+    nodes = federation(tmp_path)
+    nodes.leave(1)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        ledger.retire([3], "decommissioned")
+    start(sealed(tmp_path, flower.FedAvg(), protocol="secagg+", wait=600.0), nodes, rounds=2)
+    assert [users.tolist() for users in rounds(tmp_path)[-1].learned] == [[2, 3, 4, 5]]
+    assert "waits for whole batches" not in caplog.text
+
+
+def test_a_plan_needs_its_users(tmp_path):
+    """If too few nodes come for a first plan there is none, and the message says how many are missing."""
+    with pytest.raises(TooFewUsers, match=r"after 4 seconds 5 of 8 users are not connected"):
+        start(sealed(tmp_path, flower.FedAvg(), wait=4.0), federation(tmp_path, users=3))
+
+
+def test_newcomers_form_batches_of_their_own(tmp_path):
+    """Nodes that come later join as whole batches; the old ones stay as they were."""
+    start(sealed(tmp_path, flower.FedAvg(), users=4), federation(tmp_path, users=4), rounds=1)
+    nodes = federation(tmp_path, users=7)
+    result = start(sealed(tmp_path, flower.FedAvg(), users=4), nodes, rounds=2)
+    before = averaged(START["weights"], range(4)).astype(np.float32)
+    assert weights(result) == pytest.approx(averaged(before, range(7)), abs=CLOSE)
+    with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:
+        assert [ledger.plan.batch(batch).tolist() for batch in range(3)] == [[0, 1], [2, 3], [4, 5, 6]]
+
+
+def test_a_node_with_a_new_id_is_the_same_user(tmp_path):
+    """Who a node is follows from its device and not from its id."""
+    nodes = federation(tmp_path)
+    start(sealed(tmp_path, flower.FedAvg()), nodes, rounds=1)
+    nodes.leave(3)
+    nodes.join(3)
+    start(sealed(tmp_path, flower.FedAvg()), nodes, rounds=2)
+    assert len(rounds(tmp_path)[-1].cohort.users) == USERS
+
+
+def test_a_plan_can_be_given(tmp_path):
+    """Batches are those of a plan that was made elsewhere; its users are named as their devices are."""
+    names = tuple(f"partition-{number}" for number in (3, 0, 2, 1))
+    plan = BatchPlan.from_batches(4, 2, [[0, 2], [1, 3]], names)
+    strategy = sealed(tmp_path, flower.FedAvg(), plan=plan)
+    with pytest.raises(TooFewUsers, match=r"2 of 4 users of the plan, such as 'partition-2'"):
+        start(dataclasses.replace(strategy, wait=2.0), federation(tmp_path, users=2))
+    start(strategy, federation(tmp_path, users=4))
+    with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:
+        members = [[ledger.names[user] for user in ledger.plan.batch(batch)] for batch in range(2)]
+    assert members == [["partition-3", "partition-2"], ["partition-0", "partition-1"]]
+
+
+def test_a_ledger_in_postgresql(tmp_path, postgres):
+    """Plan, rounds and the model's digest are in the database; a second start and an audit read them there."""
+    from support.postgres import fresh_ledger
+
+    options = {"ledger": fresh_ledger(postgres), "models": tmp_path / "models"}
+    with pytest.raises(UsageError, match="say with models=FOLDER"):
+        start(sealed(tmp_path, flower.FedAvg(), ledger=options["ledger"]), federation(tmp_path))
+    for number in (1, 2):
+        result = start(sealed(tmp_path, flower.FedAvg(), **options), federation(tmp_path), rounds=number)
+    expected = averaged(averaged(START["weights"], range(USERS)).astype(np.float32), range(USERS))
+    assert weights(result) == pytest.approx(expected, abs=CLOSE)
+    verdict = coterie.audit(options["ledger"])
+    assert (verdict.log.rounds, verdict.strong) == (2, 2)
+
+
+def test_a_node_is_who_it_was_and_who_the_operator_knows(tmp_path, caplog):
+    """The operator can refuse a node by its SuperNode's key; a known user with another identity is refused."""
+    names = {}
+
+    def admit(user, identity, node):
+        names[user] = (identity, node.public_key)
+        return not node.public_key.startswith(b"3-")
+
+    start(sealed(tmp_path, flower.FedAvg(), users=7, admit=admit), federation(tmp_path))
+    assert "'partition-3' was not admitted" in caplog.text
+    with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:
+        assert set(ledger.names) == {f"partition-{number}" for number in range(USERS) if number != 3}
+        assert all(ledger.key_of(user) == names[name][0] for user, name in enumerate(ledger.names))
+    shutil.rmtree(tmp_path / "devices" / "partition-1")
+    start(sealed(tmp_path, flower.FedAvg(), users=7, admit=admit), federation(tmp_path), rounds=2)
+    assert "it is 'partition-1' with another identity key than the one that was enrolled" in caplog.text
+    assert rounds(tmp_path)[-1].cohort.users.tolist() == [3, 4, 5, 6]  # the batch of the other three waits
+
+
+@pytest.mark.parametrize(
+    ("changes", "config", "message"),
+    [
+        ({"clip": 2.0}, {}, "clip is 2.0; the batches of .* were founded with 1.0, for good"),
+        ({"privacy": 4}, {}, "privacy is 4"),
+        ({"protocol": "secagg+"}, {}, "protocol is .secagg."),
+        ({"weight_cap": 5}, {}, "weight_cap is 5"),
+        ({}, {"lr": 0.25}, "recipe .* is .*0.25"),
+    ],
+)
+def test_what_charters_fix_cannot_be_changed(tmp_path, changes, config, message):
+    """A second start with other rules is refused before anybody is asked."""
+    start(sealed(tmp_path, flower.FedAvg()), federation(tmp_path), rounds=1)
+    with pytest.raises(UsageError, match=message):
+        start(
+            sealed(tmp_path, flower.FedAvg(), **changes),
+            federation(tmp_path),
+            rounds=2,
+            train_config=ConfigRecord({"lr": 0.5, **config}),
+        )
+
+
+def test_a_strategy_cannot_send_nodes_different_things(tmp_path):
+    """A strategy whose messages differ, or change their configuration with the rounds, is refused."""
+
+    class Different(flower.FedAvg):
+        def configure_train(self, server_round, arrays, config, grid):
+            for message in super().configure_train(server_round, arrays, config, grid):
+                node = message.metadata.dst_node_id
+                content = RecordDict({"arrays": arrays, "config": ConfigRecord({"lr": 0.1 * node})})
+                yield Message(content, node, message.metadata.message_type)
+
+    class Moving(flower.FedAvg):
+        def configure_train(self, server_round, arrays, config, grid):
+            config["lr"] = 0.5 / server_round
+            return super().configure_train(server_round, arrays, config, grid)
+
+    with pytest.raises(UsageError, match="train_config for round 2 is"):
+        start(sealed(tmp_path, Moving()), federation(tmp_path), rounds=2)
+    with pytest.raises(UsageError, match="Different sends nodes different messages"):
+        start(sealed(tmp_path / "other", Different()), federation(tmp_path / "other"))
