@@ -1,0 +1,1 @@
+"""A Flower app in plain NumPy that learns to read digits."""
