@@ -13,15 +13,16 @@ from coterie.values import AvailabilityLog, BatchPlan, Cohort, LogBuilder, Parti
 
 if TYPE_CHECKING:
     from coterie.coordinator import Coordinator
+    from coterie.experiment.attack import attack
     from coterie.ledger import Ledger
     from coterie.logs import read_availability, read_log, write_log
     from coterie.planning import plan
-    from coterie.report.run.call import run
+    from coterie.report.run.page import run
     from coterie.selection import BatchSelector, BernoulliSelector, RandomSelector, WeightedRandomSelector
     from coterie.simulation import simulate
     from coterie.storage.plans import read_plan, write_plan
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AvailabilityLog",
@@ -40,6 +41,7 @@ __all__ = [
     "UsageError",
     "WeightedRandomSelector",
     "__version__",
+    "attack",
     "audit",
     "plan",
     "read_availability",
@@ -58,11 +60,12 @@ _ROOMS = {
     "Ledger": "coterie.ledger",
     "RandomSelector": "coterie.selection",
     "WeightedRandomSelector": "coterie.selection",
+    "attack": "coterie.experiment.attack",
     "plan": "coterie.planning",
     "read_availability": "coterie.logs",
     "read_log": "coterie.logs",
     "read_plan": "coterie.storage.plans",
-    "run": "coterie.report.run.call",
+    "run": "coterie.report.run.page",
     "simulate": "coterie.simulation",
     "write_log": "coterie.logs",
     "write_plan": "coterie.storage.plans",
@@ -75,7 +78,14 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the names are typed above
         raise AttributeError(f"module 'coterie' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_ROOMS[name]), name)
+    try:
+        value = getattr(import_module(_ROOMS[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UsageError(
+            f"coterie.{name} needs PyTorch, which is not installed: pip install 'coterie[torch,report]'"
+        ) from None
     globals()[name] = value
     return value
 

@@ -72,3 +72,10 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(devices, arguments, message)
     said = coterie("device", *(argument.format(file=devices["cas"]) for argument in arguments))
     assert (said.returncode, said.stdout, said.stderr.count("\n")) == (2, "", 1)
     assert message in said.stderr
+
+
+def test_a_folder_is_not_a_device(tmp_path):
+    """The path of a run's folder is refused in words that say where the devices are."""
+    run = coterie("device", "show", tmp_path)
+    assert run.returncode == 2
+    assert "is a folder; give the file of one device" in run.stderr

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from coterie.reproduction.records import ResultFile
+from coterie.reproduction.outcome import ResultFile
 from support.cli.command import coterie
 from support.reproduction.tiny import RUNS, TINY, write_tiny
 
@@ -107,6 +107,15 @@ def test_ctrl_c_loses_nothing(tmp_path):
     assert run.returncode == 0, run.stderr
     assert {digest: record for digest, record in results.records().items() if digest in before} == before
     assert len(results.records()) == RUNS
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path):
+    """Nothing is simulated or trained whose record could not be kept."""
+    file = write_tiny(tmp_path)
+    for experiment in ("family", file):
+        run = coterie("reproduce", experiment, "--device", "cpu", "--out", file / "results")
+        assert (run.returncode, run.stdout) == (2, "")
+        assert f"{file / 'results'} cannot be written: a part of the path is a file" in run.stderr
 
 
 def test_the_list_names_every_experiment():

@@ -12,10 +12,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from coterie.cli import main
-from coterie.experiment.events import SCALARS
-from coterie.experiment.record import read_record
+from coterie.experiment.record import SCALARS, read_record
 from coterie.ledger import Ledger, State
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
 from support.browser import visit
 from support.cli.command import coterie
 from support.experiment.tiny import (
@@ -106,7 +105,7 @@ def test_the_folder_holds_everything_that_was_promised(ended):
     out, run = ended
     assert {path.name for path in out.iterdir()} - {"ledger.sqlite-lease"} == {
         "record.jsonl", "checkpoints", "ledger.sqlite", "devices", "figures", "report.html", "summary.json",
-        "aggregates", "tensorboard", "run.lock",
+        "aggregates", "tensorboard", "run.lock", "ledger.sqlite-phase",
     }  # fmt: skip
     assert json.loads((out / "summary.json").read_text()) == json.loads(run.stdout)
     assert {path.name for path in (out / "checkpoints").iterdir()} == {"000000.npz", f"{ROUNDS:06d}.npz"}

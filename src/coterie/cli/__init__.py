@@ -1,4 +1,8 @@
-"""The command line: one file per command; this one puts them together and turns errors into exit codes."""
+"""The command line: one file per command; this one puts them together and turns errors into exit codes.
+
+In: what a person types.
+Out: a call of the room that does it, its answer as text or JSON, and an exit code.
+"""
 
 import io
 import os
@@ -8,7 +12,7 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import audit, device, init, ledger, plan, report, reproduce, run, simulate
+from coterie.cli import attack, audit, dashboard, device, init, ledger, plan, report, reproduce, run, simulate
 from coterie.cli.options import EXIT_INTERRUPTED, help_without_command
 from coterie.errors import CoterieError
 
@@ -28,12 +32,14 @@ app = typer.Typer(
 )
 app.add_typer(device.app, name="device")
 app.add_typer(ledger.app, name="ledger")
+app.command("attack")(attack.attack)
 app.command("audit")(audit.audit)
+app.command("dashboard")(dashboard.dashboard)
 app.command("init")(init.init)
 app.command("plan")(plan.plan)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
-app.command("run")(run.run)
+app.command("run", cls=run.RunCommand)(run.run)
 app.command("simulate")(simulate.simulate)
 
 
@@ -72,7 +78,7 @@ def _run() -> int:
         code = app(prog_name="coterie", standalone_mode=False)
         sys.stdout.flush()
     except (CoterieError, BAD_USAGE, MemoryError) as error:
-        return _complain(_explained(error))
+        return _complain(_explanation(error))
     except OSError as error:
         # Nothing more can be written there, not even by the interpreter as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,7 +88,7 @@ def _run() -> int:
     return code if isinstance(code, int) else 0
 
 
-def _explained(error: Exception) -> str:
+def _explanation(error: Exception) -> str:
     if isinstance(error, BAD_USAGE):
         # getattr: their type has no public name.
         context: typer.Context | None = getattr(error, "ctx", None)

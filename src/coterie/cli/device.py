@@ -98,6 +98,8 @@ def _open_device(file: Path | None) -> Iterator[DeviceFile]:
 
     if file is None:
         raise UsageError("say which device: the path of its file")
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder; give the file of one device (a run has its users' in devices/)")
     with DeviceFile.open(file) as device:
         yield device
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +13,13 @@ import typer
 
 from coterie.cli.options import Json, help_without_command, waiting
 from coterie.errors import UsageError
+from coterie.values.words import counted, listing, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from coterie.ledger import Round, Snapshot
-    from coterie.ledger.snapshot import BatchChange
+    from coterie.ledger.rounds import BatchChange
 
 NARROWEST = 90
 """Columns that the table of rounds needs; a narrower terminal breaks the lines itself."""
@@ -109,19 +111,19 @@ def verify(
 
       coterie ledger verify runs/1 --head 3f0b6c…
     """
-    from coterie.ledger.verify import verify as verify_ledger
+    from coterie.ledger.reading import verify as verify_ledger
 
     earlier = _hash(head)
     with waiting(f"Verifying {_place(ledger)}"):
         verdict = verify_ledger(ledger, earlier)
     if json_:
-        findings = [{"seq": each.seq, "kind": each.kind, "what": each.what} for each in verdict.findings]
+        findings = [asdict(each) for each in verdict.findings]
         end = {"count": verdict.head.count, "hash": verdict.head.hash.hex()}
         typer.echo(json.dumps({"sound": verdict.sound, "head": end, "later": verdict.later, "findings": findings}))
     else:
         for each in verdict.findings:
             kind = f" ({each.kind})" if each.kind else ""
-            typer.echo(_plain(f"record {each.seq}{kind}: {each.what}"))
+            typer.echo(printable(f"record {each.seq}{kind}: {each.what}"))
         result = "Sound" if verdict.sound else f"Not sound, {len(verdict.findings)} findings"
         typer.echo(f"{result}: {verdict.head.count} records, head {verdict.head.hash.hex()}")
         if verdict.later is not None:
@@ -158,8 +160,8 @@ def export(
         snapshot = source.snapshot()
     write_log(snapshot.log, out)
     typer.echo(f"{len(snapshot.log.set_rounds)} learned sets of {snapshot.log.rounds} rounds are in {out}.")
-    for rounds, what in _remarks(snapshot):
-        typer.echo(f"{what}: round {_numbers(rounds)}.")
+    for concerned, what in _remarks(snapshot):
+        typer.echo(f"{what}: round {listing(map(str, concerned), 20)}.")
 
 
 def _remarks(snapshot: Snapshot) -> list[tuple[tuple[int, ...], str]]:
@@ -273,21 +275,7 @@ def _time(milliseconds: int, form: str | None = None) -> str:
     return time.strftime(form) if form else time.isoformat(timespec="milliseconds")
 
 
-def _plain(text: str) -> str:
-    r"""Return text that cannot steer a terminal.
-
-    >>> print(_plain("ana\x1b[2J, Zoë"))
-    ana\x1b[2J, Zoë
-    """
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
-def _numbers(rounds: tuple[int, ...]) -> str:
-    text = ", ".join(map(str, rounds[:20]))
-    return text if len(rounds) <= 20 else f"{text} and {len(rounds) - 20} more"  # noqa: PLR2004 - a line's worth
-
-
-def _print(place: str, snapshot: Snapshot, shown: tuple[Round, ...]) -> None:
+def _print(place: str, snapshot: Snapshot, rounds: tuple[Round, ...]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
@@ -300,22 +288,21 @@ def _print(place: str, snapshot: Snapshot, shown: tuple[Round, ...]) -> None:
         else f"Plan {snapshot.plan_number}: {len(plan)} batches, T = {plan.privacy}, {len(snapshot.charters)} "
         f"with a charter; {len(snapshot.retired)} retired; {snapshot.waiting} users wait for a plan."
     )
-    if shown:
+    if rounds:
         console.print()
-        console.print(_rounds_table(shown))
+        console.print(_rounds_table(rounds))
         console.print(", ".join(f"{count} {state}" for state, count in snapshot.states.items() if count))
-    for rounds, what in _remarks(snapshot):
-        console.print(f"{what}: round {_numbers(rounds)}", style="yellow")
+    for concerned, what in _remarks(snapshot):
+        console.print(f"{what}: round {listing(map(str, concerned), 20)}", style="yellow")
     if len(snapshot.asked) and snapshot.next_round:
         console.print()
         console.print("Batches lost most often, then asked least:")
         console.print(_batches_table(snapshot))
     for changes, done in ((snapshot.retired, "Retired"), (snapshot.overrides, "Overridden by its owners")):
         for each in changes[-BATCHES_SHOWN:]:
-            names = ", ".join(_plain(snapshot.names[user]) for user in each.users[:NAMES_SHOWN])
-            more = f" and {len(each.users) - NAMES_SHOWN} more" if len(each.users) > NAMES_SHOWN else ""
-            why = f" ({_plain(each.reason)})" if each.reason else ""
-            console.print(f"{done} before round {each.since}: {names}{more}{why}", soft_wrap=True)
+            names = listing((printable(snapshot.names[user]) for user in each.users), NAMES_SHOWN)
+            why = f" ({printable(each.reason)})" if each.reason else ""
+            console.print(f"{done} before round {each.since}: {names}{why}", soft_wrap=True)
     console.print(
         f"\nHead: {snapshot.head.hash.hex()} ({snapshot.head.count} records). Keep it elsewhere.", soft_wrap=True
     )
@@ -325,17 +312,9 @@ def _rounds_table(rounds: tuple[Round, ...]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading, side in (
-        ("round", "right"),
-        ("opened (UTC)", "left"),
-        ("state", "left"),
-        ("asked", "right"),
-        ("learned", "right"),
-        ("lost", "right"),
-        ("protocol", "left"),
-        ("why", "left"),
-    ):
-        table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=heading != "why")
+    for heading in ("round", "opened (UTC)", "state", "asked", "learned", "lost", "protocol", "why"):
+        number = heading in {"round", "asked", "learned", "lost"}
+        table.add_column(heading, justify="right" if number else "left", no_wrap=heading != "why")
     for each in rounds:
         sets = [len(users) for users in each.exposure]
         protocol = f"{each.protocol}, sealed" if each.sealed else each.protocol
@@ -346,8 +325,8 @@ def _rounds_table(rounds: tuple[Round, ...]) -> Table:
             "" if each.cohort is None else str(len(each.cohort)),
             f"{sum(sets)} in {len(sets)}" if len(sets) > 1 else str(sum(sets) or ""),
             str(len(each.lost) or ""),
-            _plain(protocol),
-            _plain(_reasons(each)),
+            printable(protocol),
+            printable(_reasons(each)),
         )
     return table
 
@@ -355,7 +334,6 @@ def _rounds_table(rounds: tuple[Round, ...]) -> Table:
 def _reasons(each: Round) -> str:
     """Return why a round has no result or lost batches, and how many users are proven to have lied in it."""
     from coterie.coordinator.order import LIARS
-    from coterie.values.words import counted
 
     reasons = [each.reason] if each.reason else sorted(set(each.lost.values()))
     liars = int(each.metrics.get(LIARS, 0))

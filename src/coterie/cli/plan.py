@@ -46,6 +46,14 @@ def plan(
             help="Adds availability-aware plans with this share of users placed at random.", show_default=False
         ),
     ] = 0.0,
+    deal: Annotated[
+        bool,
+        typer.Option(
+            "--deal",
+            help="Deal users out to batches like cards, in place of consecutive ones, and recommend no other "
+            "plan: for users whose numbering goes with their data (a label, a site).",
+        ),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the recommended plan to this JSON file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off to this PNG or SVG file.")] = None,
     json_: Json = False,
@@ -93,6 +101,7 @@ def plan(
             privacy=privacy,
             churn=churn,
             mixing=mixing,
+            deal=deal,
             seed=seed,
             progress=progress,
         )
@@ -143,7 +152,7 @@ def _print_report(trade_off: TradeOff) -> None:
     )
     kinds = _different_kinds(trade_off)
     options = [option for option in trade_off.options if option.kind in kinds]
-    levels, folded = _worth_showing(options)
+    levels, skipping = _worth_showing(options)
     options = [option for option in options if option.privacy in levels]
     table = _wide_table(options, kinds, trade_off.recommended)
     if options and Measurement.get(console, console.options.update(width=1000), table).maximum <= console.width:
@@ -151,8 +160,8 @@ def _print_report(trade_off: TradeOff) -> None:
     elif options:
         for kind in kinds:
             console.print(_narrow_table([o for o in options if o.kind == kind], kind, trade_off.recommended))
-    if folded:
-        console.print(f"T = {_levels(folded)}: (nearly) every round is skipped.")
+    if skipping:
+        console.print(f"T = {_levels(skipping)}: (nearly) every round is skipped.")
     if len(kinds) < len(trade_off.kinds):
         console.print("Plans by availability give the same: all users are away equally often.")
     console.print(
@@ -169,7 +178,7 @@ def _print_report(trade_off: TradeOff) -> None:
 
 def _different_kinds(trade_off: TradeOff) -> list[str]:
     """Return the kinds of plan to show: one, where all of them give the same."""
-    columns = trade_off.columns()
+    columns = trade_off.columns
     count = len(trade_off.kinds)
     values = [columns[name].reshape(-1, count) for name in ("cardinality", "skipped", "fairness_gap")]
     same = all((value == value[:, :1]).all() for value in values)

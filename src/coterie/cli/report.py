@@ -66,7 +66,7 @@ def page_for(paths: list[Path], runs: tuple[RunResult, ...]) -> Path:
 
 
 def _report_one(run: RunResult, *, json_: bool) -> None:
-    from coterie.cli.run_summary import print_result, today
+    from coterie.cli.run_view import print_result, today
     from coterie.report.page.html import check_page_path
     from coterie.report.run.page import write_run_report
 
@@ -80,10 +80,9 @@ def _report_one(run: RunResult, *, json_: bool) -> None:
 
 def report_comparison(runs: tuple[RunResult, ...], page: Path, *, json_: bool) -> None:
     """Write the page that compares runs, and print what it says."""
-    from coterie.cli.run_summary import print_comparison, today
+    from coterie.cli.run_view import print_comparison, today
     from coterie.report.page.html import write_page
-    from coterie.report.run.comparison import compare
-    from coterie.report.run.comparison_page import comparison_page
+    from coterie.report.run.comparison import compare, comparison_page
 
     comparison: Comparison = compare(runs)
     write_page(comparison_page(comparison, today()), page)

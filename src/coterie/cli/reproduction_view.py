@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from coterie.report.reproduction.tables import COLUMNS, cells, verdict
+from coterie.report.reproduction import COLUMNS, cells, held_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 QUICK = "Quick: few seeds, rounds and trials. These numbers are not comparable with the paper's."
 SPREADS = {
-    True: "± is the standard deviation over seeds.",
-    False: "± is half of the 95 % interval of the mean over trials.",
+    "training": "± is the standard deviation over seeds.",
+    "reconstruction": "± is half of the range of the middle half of the windows; the value is their median.",
 }
+SIMULATED_SPREAD = "± is half of the 95 % interval of the mean over trials."
 LINES = 20
 """Where nobody watches a terminal, at most about so many lines are printed for an experiment."""
 MINUTE, HOUR = 60, 3600
@@ -33,13 +34,13 @@ class Progress:
     def __init__(self, name: str) -> None:
         self._name = name
         self._console = Console(stderr=True)
-        self._begun = time.monotonic()
+        self._start = time.monotonic()
         self._before: int | None = None
 
     def begin(self, outcome: Outcome) -> None:
         """Say what is still to be done, if anything is."""
         if outcome.missing:
-            training = outcome.experiment.kind == "training"
+            training = outcome.experiment.trains
             text = f"{self._name}: {outcome.missing} runs to do" if training else f"{self._name}: simulating"
             self._console.print(Text(text))
 
@@ -47,7 +48,7 @@ class Progress:
         """Show that something has ended."""
         if self._before is None:
             self._before = done - 1
-        left = (time.monotonic() - self._begun) / (done - self._before) * (total - done)
+        left = (time.monotonic() - self._start) / (done - self._before) * (total - done)
         text = f"{self._name}: {what}, {done} of {total}" + (f", {duration(left)} left" if done < total else "")
         if self._console.is_terminal:
             self._console.print(Text(text.ljust(self._console.width - 1)), end="\n" if done == total else "\r")
@@ -73,7 +74,7 @@ def print_list(experiments: dict[str, Experiment]) -> None:
     """Print the experiments that there are."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for name, experiment in experiments.items():
-        runs = f"{len(list(experiment.runs()))} runs" if experiment.kind == "training" else "no training"
+        runs = f"{len({run.digest for run in experiment.runs()})} runs" if experiment.trains else "no training"
         table.add_row(name, Text(runs), Text(experiment.title))
     Console().print(table)
 
@@ -90,7 +91,7 @@ def print_outcome(outcome: Outcome, files: list[Path], *, quick: bool) -> None:
     if outcome.obstacle:
         console.print(Text(outcome.obstacle, style="yellow"), soft_wrap=True)
     for claim in outcome.claims if outcome.rows else ():
-        console.print(Text(f"{verdict(claim.held)}: {claim.claim}", style="" if claim.held else "yellow"))
+        console.print(Text(f"{held_text(claim.held)}: {claim.claim}", style="" if claim.held else "yellow"))
         console.print(Text(f"    {claim.evidence}"), soft_wrap=True)
     for file in files:
         console.print(Text(f"Wrote: {file}"), soft_wrap=True)
@@ -105,4 +106,4 @@ def _print_rows(console: Console, outcome: Outcome) -> None:
         table.add_row(*map(Text, cells(row)))
     console.print(table)
     if any(row.spread for row in outcome.rows):
-        console.print(Text(SPREADS[outcome.experiment.kind == "training"]))
+        console.print(Text(SPREADS.get(outcome.experiment.kind, SIMULATED_SPREAD)))

@@ -9,16 +9,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from coterie.cli.options import Json, check_seed, check_torch, dropout_choices, seed_list
 from coterie.errors import CoterieError, UsageError
 from coterie.storage.files import atomic_write
 
 if TYPE_CHECKING:
-    from coterie.cli.live import LiveView
+    from coterie.cli.run_view import LiveView
     from coterie.experiment.run import Run
     from coterie.experiment.spec import Spec
     from coterie.report.run.result import RunResult
+
+
+class RunCommand(TyperCommand):
+    """`coterie run`, whose help ends with the inner protocols: they are loaded for it, and not before."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - as click has it
+        """Write what the server sees in each protocol, and the numbers that follow from γ and δ."""
+        from coterie.secagg import PROTOCOLS, Parameters
+
+        parameters, rows = Parameters(), []
+        for name, protocol in PROTOCOLS.items():
+            lines = [protocol.server_sees]
+            for users in (12, 100):
+                numbers = protocol.thresholds(users, parameters)
+                text = ", ".join(f"{number} {what}" for what, number in numbers.items())
+                lines += [f"Of {users} users: {text}."] if numbers else []
+            rows.append((name, " ".join(lines)))
+        shares = f"γ = {parameters.colluders / 1000:g} may collude, δ = {parameters.losses / 1000:g} may be lost"
+        with formatter.section(f"Protocols for --aggregation ({shares})"):
+            formatter.write_dl(rows)
 
 
 def run(
@@ -57,7 +78,9 @@ def run(
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the local training.")] = None,
     aggregation: Annotated[
         str | None,
-        typer.Option(help="secagg+, secagg, lightsecagg, open (all with real cryptography), or plain (none)."),
+        typer.Option(
+            help="How sums are taken: plain (without cryptography), or one of the protocols listed below."
+        ),
     ] = None,
     unsealed: Annotated[
         bool, typer.Option("--unsealed", help="Without the seal, for comparison: losing a user splits its batch.")
@@ -108,15 +131,15 @@ def run(
 
       coterie run --seeds 0-4 --out five
     """
-    from coterie.cli.live import LiveView
-    from coterie.cli.run_summary import print_result
+    from coterie.cli.run_view import LiveView, print_result
 
     check_torch("run")
-    options = _given(
+    options = _without_none(
         data=data,
         users=users,
         per_round=per_round,
-        scheme=_scheme(scheme, privacy),
+        scheme=scheme,
+        privacy=privacy,
         partition=partition,
         dropout=_dropout(dropout),
         lost=lost,
@@ -149,9 +172,9 @@ def run(
                     "--resume goes on with a run as it was begun; add --rounds (to extend it), --tensorboard, "
                     "--workers or --json at most"
                 )
-            job = _resumed(resume, view, workers, rounds)
+            job = _resume(resume, view, workers, rounds)
         else:
-            job = _started(_spec(spec_file, options), out or _new_folder_name(), view, workers)
+            job = _start(_spec(spec_file, options), out or _new_folder_name(), view, workers)
         result, written = _complete(job, view, tensorboard=tensorboard)
     if json_:
         typer.echo(json.dumps(result.summary()))
@@ -163,9 +186,9 @@ def _run_series(
     spec: Spec, seeds: list[int], series: Path, workers: int | None, *, tensorboard: bool, json_: bool
 ) -> None:
     """Run a spec once per seed, going on with what is there, then compare the runs on one page."""
-    from coterie.cli.live import LiveView
     from coterie.cli.report import PAGE, report_comparison
-    from coterie.experiment.seeds import run_of_seed
+    from coterie.cli.run_view import LiveView
+    from coterie.experiment.run import run_of_seed
 
     results = []
     for place, seed in enumerate(seeds, start=1):
@@ -184,14 +207,14 @@ def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult
             view.begin(job)
             result, written = _finish(job, view, tensorboard=tensorboard)
         except (KeyboardInterrupt, CoterieError) as error:
-            view.say(_stopped(job, error))
+            view.say(_stop_message(job, error))
             raise
     with atomic_write(job.folder.summary) as file:
         file.write(f"{json.dumps(result.summary(), indent=2)}\n".encode())
     return result, [*written, job.folder.summary]
 
 
-def _stopped(job: Run, error: BaseException) -> str:
+def _stop_message(job: Run, error: BaseException) -> str:
     """Say how far a run came, and what to do: to go on as before, unless that is of no use."""
     from coterie.ledger import Busy
     from coterie.training.engine.trainer import Diverged
@@ -204,7 +227,7 @@ def _stopped(job: Run, error: BaseException) -> str:
     return f"{done}; go on with: coterie run --resume {job.folder.path}"
 
 
-def _given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - a spec checks the kinds
+def _without_none(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - a spec checks the kinds
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -212,19 +235,8 @@ def _dropout(text: str | None) -> list[float] | str | None:
     return text if text in {None, "by-label"} else dropout_choices(str(text))
 
 
-def _scheme(scheme: str | None, privacy: int | None) -> str | None:
-    if privacy is None:
-        return scheme
-    if scheme is not None:
-        raise UsageError(f"--privacy {privacy} and --scheme {scheme} both name a scheme; give one of them")
-    if privacy < 1:
-        raise UsageError(f"--privacy is {privacy}: a batch needs at least one user")
-    return f"T{privacy}"
-
-
 def _spec(path: Path | None, options: dict[str, Any]) -> Spec:
-    from coterie.experiment.options import with_options
-    from coterie.experiment.spec import Spec
+    from coterie.experiment.spec import Spec, with_options
 
     check_seed(options.get("seed", 0))
     return with_options(Spec() if path is None else Spec.read(path), options)
@@ -234,14 +246,14 @@ def _new_folder_name() -> Path:
     return Path("runs") / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
 
 
-def _started(spec: Spec, out: Path, view: LiveView, workers: int | None) -> Run:
+def _start(spec: Spec, out: Path, view: LiveView, workers: int | None) -> Run:
     from coterie.experiment.run import Run
 
     with view.waiting("Preparing data, devices and batches"):
         return Run.start(spec, out, view.fetching, workers=workers)
 
 
-def _resumed(folder: Path, view: LiveView, workers: int | None, rounds: int | None) -> Run:
+def _resume(folder: Path, view: LiveView, workers: int | None, rounds: int | None) -> Run:
     from coterie.experiment.run import Run
 
     with view.waiting(f"Taking up {folder}"):
@@ -250,8 +262,8 @@ def _resumed(folder: Path, view: LiveView, workers: int | None, rounds: int | No
 
 def _finish(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult, list[Path]]:
     """Run the rounds that are left and write the report; return the result and the files."""
-    from coterie.cli.run_summary import today
-    from coterie.experiment.events import EventFiles
+    from coterie.cli.run_view import today
+    from coterie.experiment.record import EventFiles
     from coterie.report.run.page import write_run_report
     from coterie.report.run.result import read_run
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.cli.options import (
+    EXIT_INTERRUPTED,
     Delimiter,
     Dropout,
     Json,
@@ -113,7 +114,10 @@ def simulate(
 
     Schemes: random (K uniformly), weighted (the K least served), partition (fixed groups of K), bernoulli
     (everyone by a coin), T6 (batches of 6, the least-served ones first), T6-text (one least-served batch, the
-    others at random), T6-uniform (batches at random), T6-sorted (batches of users of like dropout).
+    others at random), T6-uniform (batches at random). Batches of consecutive users; in T6-sorted
+    of users of like dropout, in T6-mixed30 the same with 30 % of the users placed at random, in T6-together (with
+    --availability) of users who were online together, in T6-shuffled drawn at random, in T6-dealt dealt out like
+    cards.
 
     Ctrl-C keeps the finished trials.
 
@@ -177,7 +181,7 @@ def simulate(
         typer.echo(f"coterie: interrupted after {done} of {trials} trials, which are kept", err=True)
         if view.result is not None:
             deliver(full_record(view.result, about), out, as_json=json_)
-        raise typer.Exit(130) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     deliver(full_record(result, about), out, as_json=json_)
 
 

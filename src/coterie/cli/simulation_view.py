@@ -13,8 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from coterie import __version__
-from coterie.report.figures import can_draw, key_metrics
-from coterie.report.tables import write_curves
+from coterie.report.figures import can_draw, key_metrics, write_curves
 from coterie.simulation import SimulationResult
 from coterie.storage.files import atomic_write
 from coterie.values.words import counted

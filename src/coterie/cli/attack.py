@@ -1,0 +1,218 @@
+"""`coterie attack`: what a server can make of a run's sums, as far as the attacks here go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from coterie.cli.options import Json, check_torch
+from coterie.errors import UsageError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import Console
+
+DEMO = Path("attack-demo")
+RECORD = "attack.json"
+
+
+def attack(
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="[RUN]", help="The folder of a run that was begun with --keep-aggregates."),
+    ] = None,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo", help="Train and attack random selection, T=2 and T=4 on the shipped data: minutes."
+        ),
+    ] = False,
+    window: Annotated[
+        int | None,
+        typer.Option(help="Rounds that are taken apart, the last ones; unless given, as many as promise most."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the page, the figures and the record (RUN/attack; with --demo attack-demo)."
+        ),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Attack a run as its server could: take many rounds' sums apart into single users' updates.
+
+    The attack reads what every server has: who took part in which round, the mean updates, and the global models.
+    Then the real updates are computed again from the data, to judge how near it came. A user is found if the
+    squared relative error of its update is below 0.1; how many a guess would find by chance is said beside it.
+
+    The run must have kept its mean updates: begin it with --keep-aggregates. With cryptography updates are rounded
+    before they are summed; where they are small, that alone can hide them.
+
+    Examples:
+
+      coterie attack --demo
+
+      coterie run --scheme random --users 20 --per-round 8 --rounds 24 --model logistic --partition shards
+    --minibatch 600 --learning-rate 0.001 --aggregation plain --keep-aggregates --out mine
+
+      coterie attack mine
+
+      coterie attack mine --window 20 --json
+    """
+    check_torch("attack")
+    if demo == (run is not None):
+        raise UsageError("give the folder of a run that kept its aggregates, or --demo; see coterie attack --help")
+    if demo and window is not None:
+        raise UsageError("--window has no effect on the demonstration; leave it out")
+    folder = out or (DEMO if run is None else run / "attack")
+    with _Progress() as progress:
+        record = _demonstrate(folder, progress) if run is None else _attack_run(run, window, folder, progress)
+        files = _write_results(record, folder)
+    if json_:
+        schemes = [
+            {name: value for name, value in scheme.items() if name != "errors"} for scheme in record["schemes"]
+        ]
+        answer = {"schemes": schemes, "out": record["out"], "files": [*map(str, files)]}
+        if "deviation" in record:
+            answer["deviation"] = [
+                {name: value for name, value in attempt.items() if name != "image"}
+                for attempt in record["deviation"]["attempts"]
+            ]
+        typer.echo(json.dumps(answer))
+    else:
+        _print(record, files)
+
+
+def _attack_run(run: Path, window: int | None, folder: Path, progress: _Progress) -> dict[str, Any]:
+    from coterie.experiment.attack import attack_run, read_attacked_run
+    from coterie.storage.files import make_folder_of
+
+    progress("reading the run", 0, 2)
+    attacked = read_attacked_run(run)
+    make_folder_of(folder / RECORD)
+    progress("taking sums apart", 1, 2)
+    verdict = attack_run(attacked, window)
+    progress("taking sums apart", 2, 2)
+    return {"schemes": [verdict.record()], "out": str(folder)}
+
+
+def _demonstrate(folder: Path, progress: _Progress) -> dict[str, Any]:
+    from coterie.experiment.demonstration import Demonstration
+    from coterie.storage.files import make_folder_of
+
+    make_folder_of(folder / RECORD)
+    return Demonstration().run(folder, progress)
+
+
+def _write_results(record: dict[str, Any], folder: Path) -> list[Path]:
+    """Write the record, the page and the figures; return the files."""
+    from coterie.cli.run_view import today
+    from coterie.report.attack import attack_page
+    from coterie.report.figures import can_draw, deviation, reconstruction_grid, reconstruction_histogram
+    from coterie.report.page.html import can_render, write_page
+    from coterie.storage.files import atomic_write
+
+    files = [folder / RECORD]
+    with atomic_write(files[0]) as file:
+        file.write((json.dumps(record) + "\n").encode())
+    if can_draw():
+        files.append(folder / "errors.png")
+        reconstruction_histogram(record, files[-1])
+        if "pictures" in record:
+            files.append(folder / "images.png")
+            reconstruction_grid(record, files[-1])
+        if "deviation" in record:
+            files.append(folder / "deviation.png")
+            deviation(record["deviation"], files[-1])
+    if can_render():
+        files.append(folder / "report.html")
+        write_page(attack_page(record, today()), files[-1])
+    return files
+
+
+def _print(record: dict[str, Any], files: list[Path]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from coterie.cli.run_view import COLOURS, print_files
+    from coterie.report.attack import attack_caveats, attack_verdict, scheme_words
+
+    console = Console()
+    headline, tone = attack_verdict(record)
+    console.print(Text(f"{headline}.", style=COLOURS[tone]), soft_wrap=True)
+    for caveat in attack_caveats(record):
+        console.print(caveat, soft_wrap=True, highlight=False)
+    console.print()
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for place, name in enumerate(("", "users found", "by chance", "median error", "method", "image")):
+        table.add_column(name, justify="left" if place in {0, 4} else "right", no_wrap=True)
+    for each in record["schemes"]:
+        error, psnr = each["error"], each["psnr"]
+        table.add_row(
+            scheme_words(each["scheme"], each["privacy"]),
+            f"{each['users_found']} of {each['users']}",
+            str(each["found_by_chance"]),
+            f"{error['median']:.2g}",
+            each["method"],
+            "–" if psnr is None else f"{psnr:.1f} dB",
+        )
+    console.print(table)
+    if "deviation" in record:
+        _print_deviation(record["deviation"], console)
+    print_files(files)
+
+
+def _print_deviation(record: dict[str, Any], console: Console) -> None:
+    """Print what a server that cheats got: a row for each of its ways."""
+    from rich.table import Table
+
+    from coterie.report.deviation import DeviationTable, deviation_verdict
+
+    outcomes = DeviationTable(record)
+    console.print()
+    console.print(f"A server that cheats. {deviation_verdict(record)}", soft_wrap=True)
+    console.print()
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("a server that", *outcomes.columns):
+        table.add_column(name.replace(", ", "\n"), vertical="bottom")
+    for attack in outcomes.attacks:
+        table.add_row(attack, *(attempt["outcome"] for attempt in outcomes.attempts(attack)))
+    console.print(table)
+
+
+class _Progress:
+    """What is being done and how far it is, on standard error: a bar for a person, else a line a stage."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=self._console
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._stage = ""
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show how far a stage is."""
+        self._bar.update(self._task, description=what, completed=done, total=total)
+        if what != self._stage and not self._console.is_terminal:
+            self._console.print(what)
+        self._stage = what
