@@ -5,16 +5,23 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
-from coterie import UsageError
+from coterie import PeerError, UsageError
 from coterie.device import DeviceFile
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.record import read_record
 from coterie.ledger import Ledger
-from coterie.ledger.verify import verify
+from coterie.ledger.reading import verify
+from coterie.secagg import DurableClient, PreparingClient
+from coterie.secagg.protocols import messages_from_client
+from coterie.secagg.protocols.agreed.messages import MaskedVector
+from coterie.secagg.protocols.pairwise import PairwiseRound
+from support.golden import ME, stored_client
 from support.ledgers import LEARNED, NAMES, PLAN
+from support.secagg.batches import SCOPE, updates
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -23,7 +30,8 @@ GOLDEN = Path(__file__).parent / "golden"
 def golden(tmp_path):
     """Copies of the golden files, which a test may open for writing."""
     folder = shutil.copytree(GOLDEN, tmp_path / "golden")
-    (folder / "device.sqlite").chmod(0o600)
+    for device in (folder / "device.sqlite", *folder.glob("devices/*/*.sqlite")):
+        device.chmod(0o600)
     return folder
 
 
@@ -49,6 +57,54 @@ def test_a_device_of_version_2(golden):
     """Identity and record come back."""
     with DeviceFile.open(golden / "device.sqlite") as device, device.transaction("keyboard") as slot:
         assert (device.identity, slot.content) == (bytes(range(32)), b"the record of a scope")
+
+
+def test_a_device_in_the_middle_of_a_round(golden):
+    """A device that stored its state after one message answers the next one, and no third."""
+    folder = golden / "devices" / "durable"
+    following = (folder / "next.bin").read_bytes()
+    answer, _ = messages_from_client.decode(stored_client(DurableClient, folder).receive(following))
+    assert type(answer) in PairwiseRound.kinds
+    with pytest.raises(PeerError, match="out of order"):
+        stored_client(DurableClient, folder).receive(following)
+
+
+def test_a_device_with_the_mask_of_a_round_to_come(golden):
+    """The first answer to the call is the vector: its mask was shared before."""
+    folder = golden / "devices" / "prepared"
+    client = stored_client(PreparingClient, folder)
+    task = client.receive((folder / "next.bin").read_bytes())
+    answer, _ = messages_from_client.decode(client.seal(task, updates([ME])[ME]))
+    assert isinstance(answer, MaskedVector)
+
+
+def test_a_stored_round_of_another_version_is_refused(golden):
+    """It is not guessed at, and the message says what was expected."""
+    folder = golden / "devices" / "durable"
+    with DeviceFile.open(folder / "rounds.sqlite") as rounds, rounds.transaction(SCOPE) as slot:
+        fields = msgspec.msgpack.decode(slot.content)
+        slot.content = msgspec.msgpack.encode([*fields[:-1], 9])
+    with pytest.raises(UsageError, match=r"cannot be read .*of another Coterie"):
+        stored_client(DurableClient, folder).receive((folder / "next.bin").read_bytes())
+
+
+def test_a_flower_checkpoint_of_version_1(golden):
+    """Model and the strategy's memory come back; another version is refused by its number."""
+    from coterie.flower.checkpoint import CheckpointFolder
+
+    (path,) = (golden / "flower").glob("*.npz")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    found = CheckpointFolder(golden / "flower").read(digest)
+    assert (found.server_round, found.arrays["layer.weight"].numpy().tolist()) == (3, [[0, 1, 2], [3, 4, 5]])
+    assert [each.tolist() for each in found.state["momentum"]] == [[0.5, -0.25]]
+    with np.load(path) as arrays:
+        content = {name: arrays[name] for name in arrays.files}
+    layout = content["layout"].tobytes().replace(b'"version": 1', b'"version": 9')
+    np.savez(path, **content | {"layout": np.frombuffer(layout, dtype=np.uint8)})
+    later = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.rename(path.with_name(f"model-{later[:32]}.npz"))
+    with pytest.raises(UsageError, match="has the version 9; this Coterie reads version 1"):
+        CheckpointFolder(golden / "flower").read(later)
 
 
 def test_a_record_of_format_2(golden):

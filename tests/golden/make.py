@@ -14,7 +14,8 @@ from coterie.experiment.folder import Checkpoint, PendingResult, RunFolder  # no
 from coterie.experiment.record import RoundRow  # noqa: E402
 from coterie.logs import write_log  # noqa: E402
 from coterie.storage.plans import write_plan  # noqa: E402
-from support.golden import LOG, PLAN  # noqa: E402
+from coterie.training.data.partition import write_partition  # noqa: E402
+from support.golden import LOG, PARTITION, PLAN, write_devices, write_flower_checkpoint  # noqa: E402
 from support.ledgers import federation  # noqa: E402
 
 ROW = RoundRow(
@@ -48,6 +49,9 @@ def main() -> None:
     folder.save(Checkpoint(1, {"layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3)}, ROW))
     folder.set_aside(PendingResult(3, np.array([0.5, -0.25]), 1.25))
     write_plan(PLAN, HERE / "files" / "plan.json")
+    write_partition(PARTITION, HERE / "files" / "partition.json")
+    write_devices(HERE / "devices")
+    write_flower_checkpoint(HERE / "flower")
     for suffix in ("csv", "jsonl", "parquet"):
         write_log(LOG, HERE / "files" / f"log.{suffix}")
     for left in HERE.glob("*-lease"):
