@@ -35,6 +35,7 @@ result = run_round(
 )
 
 (learned,) = result.learned
-print("in the sum:", *learned.users)
-print("left out:", list(result.lost.values()))
-print("largest error:", np.abs(learned.sum.values - sum(updates[name] for name in learned.users)).max())
+print(f"{len(learned.users)} users in the sum:", *learned.users)
+print("one batch left out:", *result.lost.values())
+error = np.abs(learned.sum.values - sum(updates[name] for name in learned.users)).max()
+print(f"largest error of a value of the sum, from rounding to 16 bits: {error:.3f}")
