@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.secagg.batch.parameters import Parameters
+from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.keys import Seed
-from coterie.secagg.protocols.pairwise.graph import Graph, sparse_neighbourhood
+from coterie.secagg.protocols.agreed.roster import Graph, sparse_neighbourhood
 
 ROUNDS, BATCH = 10_000, 10
 PARAMETERS = Parameters()
@@ -25,11 +25,11 @@ def gives_sum(users: int, number: int, group: int) -> tuple[bool, int]:
         users, sparse_neighbourhood(users, PARAMETERS), Seed(hashlib.sha256(f"{users} {number}".encode()).digest())
     )
     rng = np.random.default_rng((users, number, group))
-    lost = rng.permutation(users // group)[: PARAMETERS.lost(users) // group]
+    lost = rng.permutation(users // group)[: PARAMETERS.most_lost(users) // group]
     left = np.flatnonzero(~np.isin(np.arange(users) // group, lost))
     shares = int(graph.count_holders(left).min())
     enough = len(left) >= max(PARAMETERS.threshold(users), 2 * group)
-    spare = shares - graph.neighbourhood.threshold
+    spare = shares - graph.neighbourhood.shares_needed
     parts = graph.components(left, left // group)
     return enough and spare >= 0 and not parts.any(), spare
 
@@ -42,8 +42,8 @@ def losses(users: int, group: int, rounds: int) -> dict[str, Any]:
     return {
         "users": users,
         "degree": neighbourhood.degree,
-        "shares_needed": neighbourhood.threshold,
-        "lost": PARAMETERS.lost(users) // group * group,
+        "shares_needed": neighbourhood.shares_needed,
+        "lost": PARAMETERS.most_lost(users) // group * group,
         "rounds": rounds,
         "sums": sum(good for good, _ in played),
         "fewest_shares_to_spare": min(spare for _, spare in played),

@@ -10,7 +10,7 @@ from measure import machine
 
 NAMES = (
     "startup", "choose", "algorithms", "strong", "simulate", "beside_flower", "pairwise_losses", "ledger", "audit",
-    "scaling",
+    "dashboard", "scaling", "flower_rounds", "flower_simulation",
 )  # fmt: skip
 """`train` is not among them: it needs a GPU, and is run there by itself."""
 

@@ -1,4 +1,4 @@
-"""The README's table of numbers, made from benchmarks/results; `make bench` puts it there."""
+"""The tables of numbers in README and docs, made from benchmarks/results; `make bench` puts them there."""
 
 import json
 import re
@@ -20,9 +20,32 @@ def result(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
+SHORT = (
+    "choose a cohort",
+    "the paper's simulation",
+    "strong privacy level",
+    "isolated users",
+    "sealed open, 1 663",
+    "sealed secagg+, 1 663",
+    "sealed secagg+, 12 and",
+    "a ledger of",
+    "a round of 12 clients, the paper's CNN",
+)
+"""How the jobs begin that the README shows."""
+
+
 def table() -> str:
-    """Return the table in Markdown."""
-    rows = (*_selection(), *_audit(), *_secagg(), *_ledger(), *_training())
+    """Return the table of all jobs in Markdown."""
+    return _table((*_selection(), *_audit(), *_secagg(), *_scaling(), *_ledger(), *_dashboard(), *_training()))
+
+
+def short_table() -> str:
+    """Return the README's table: the jobs that matter most."""
+    rows = (*_selection(), *_audit(), *_secagg(), *_scaling(), *_ledger(), *_dashboard(), *_training())
+    return _table(tuple(row for row in rows if row[0].startswith(SHORT)))
+
+
+def _table(rows: tuple[Row, ...]) -> str:
     lines = ["| job | measured | bar |", "| --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)]
     machine, gpu = result("choose")["machine"], result("train")["gpu"]
     origin = f"On {machine['cores']} cores of {machine['processor']}; `make bench` measures again. "
@@ -78,6 +101,13 @@ def _secagg() -> Iterator[Row]:
         )
 
 
+def _scaling() -> Iterator[Row]:
+    light, pairs = (result("scaling")[f"{inner}, 100 users, 30% lost"] for inner in ("lightsecagg", "secagg"))
+    share = light["server_s"] / pairs["server_s"]
+    job = "sealed lightsecagg, 100 users, 30 lost, 100 000 values: the server's time, of that of secagg's"
+    yield job, f"{share:.2f} ({light['server_s'] * 1000:.0f} ms)", "a third"
+
+
 def _ledger() -> Iterator[Row]:
     run = result("ledger")["batches"]
     measured = f"{run['size_MB']:.0f} MB; its log in {run['open_s'] + run['log_s']:.0f} s; an append "
@@ -86,34 +116,110 @@ def _ledger() -> Iterator[Row]:
     yield job, measured, f"{run['size_bar_MB']} MB"
 
 
+def _dashboard() -> Iterator[Row]:
+    run = result("dashboard")
+    look, page, idle = run["look_after_a_round_s"], run["page"], run["look_where_nothing_happened"]
+    job = "a dashboard over a ledger of 1 million users and 2 000 rounds: a look after a round; its page"
+    measured = (
+        f"{look:.1f} s ({1000 * idle['median_s']:.0f} ms where nothing happened); {1000 * page['median_s']:.0f} ms"
+    )
+    yield job, f"{measured}, {page['bytes'] / 1e6:.1f} MB", f"{run['bar_s']:g} s"
+
+
 def _training() -> Iterator[Row]:
     train = result("train")
     for name, words in MODELS.items():
         run = train[name]
         stacked = f"{run['stacked']['times_faster']:.0f} times faster ({run['stacked']['median_s'] * 1000:.0f} ms)"
         yield f"a round of 12 clients, {words}, against one client after another", stacked, f"{run['bar']} times"
+    after = result("train_after")
+    for name, words in MODELS.items():
+        before, since = (_share(run[name]["stacked_compiled_bfloat16"]) for run in (train, after))
+        compiled = _share(train[name]["stacked_compiled"])
+        measured = f"{compiled}; in bfloat16 {before}, and {since} after the work on kernels"
+        yield f"the same, {words}, compiled: the share of TF32's peak by data sheet", measured, ""
+
+
+def _share(run: dict[str, Any]) -> str:
+    return f"{100 * run['share_of_TF32_peak']:.2g} %"
+
+
+def training_table() -> str:
+    """Return how long a round takes in every way to train it, and its share of the peak, in Markdown."""
+    ways = {"one_by_one": "one by one", "stacked": "stacked", "stacked_compiled": "compiled"}
+    ways["stacked_compiled_bfloat16"] = "compiled, bfloat16"
+    before, after = result("train"), result("train_after")
+    heads = [*ways.values(), "the same, since", "several runs at a time, since"]
+    lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    for name, words in MODELS.items():
+        together = after[name]["runs_side_by_side"]
+        runs = [before[name][way] for way in ways] + [after[name]["stacked_compiled_bfloat16"], together]
+        cells = [f"{run['median_s'] * 1000:.1f} ms ({_share(run)})" for run in runs]
+        lines.append(f"| {words} | {' | '.join(cells)}, {together['runs']} runs |")
+    return "\n".join(lines) + "\n"
 
 
 def scaling_table() -> str:
     """Return what sealed rounds cost by protocol, users and losses, in Markdown."""
     lines = [
-        "| round | a client | the server | up | down | messages to a user |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| protocol | users | T | values | lost | a client | the server | up | down | messages to a user |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for job, run in result("scaling").items():
         if not isinstance(run, dict) or "lost" not in run:
             continue
-        if "no_sum" in run:
-            lines.append(f"| {job} | no sum: {run['no_sum']} | | | | |")
+        size = f"{job.partition(',')[0]} | {run['users']} | {run['privacy']} | {run['dimension']} | {run['lost']}"
+        if "client_s" not in run:
+            lines.append(f"| {size} | {run['no_sum']} | | | | |")
             continue
         up, down = (f"{run[f'client_bytes_{way}'] / 1000:.0f} kB" for way in ("up", "down"))
         times = f"{run['client_s'] * 1000:.1f} ms | {run['server_s']:.3f} s"
-        lines.append(f"| {job} | {times} | {up} | {down} | {run['messages']} |")
+        lines.append(f"| {size} | {times} | {up} | {down} | {run['messages']} |")
     return "\n".join(lines) + "\n"
 
 
+def flower_table() -> str:
+    """Return what rounds cost in a Flower deployment, and among many virtual nodes, in Markdown."""
+    record = result("flower_rounds")
+    lines = [
+        "| way to add up | messages a round | bytes a round | seconds a round | until the first round has ended |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for way, run in record.items():
+        if not isinstance(run, dict) or "bytes_per_round" not in run:
+            continue
+        messages, seconds = run["messages_until_first_round_ended"], run["seconds_until_first_round_ended"]
+        size = f"{run['bytes_per_round'] / 1e6:.1f} MB, {run['bytes_over_plain']:.1f} times plain"
+        cost = f"{run['messages_per_round']:.0f} | {size} | {run['seconds_per_round']:.0f}"
+        lines.append(f"| {way} | {cost} | {messages} messages, {seconds:.0f} s |")
+    load = sorted((record["load_average_before"], record["load_average_after"]))
+    origin = f"{record['what']}; messages count both ways. On {record['machine']['cores']} cores at a load of "
+    origin += f"{load[0]:.0f} to {load[1]:.0f}: seconds can be compared with one another, and with nothing else."
+    return "\n".join([*lines, "", origin, "", _virtual_nodes()]) + "\n"
+
+
+def _virtual_nodes() -> str:
+    many = result("flower_simulation")
+    load = sorted((many["load_average_before"], many["load_average_after"]))
+    text = f"In simulation, {many['what']}: {many['messages_per_round']:.0f} messages and "
+    text += f"{many['seconds_per_round']:.0f} s a round on {many['machine']['cores']} cores at a load of "
+    text += f"{load[0]:.0f} to {load[1]:.0f}; {many['rounds_with_a_sum']} rounds gave a sum, and the audit of the "
+    return f"{text}ledger gives T = {many['strong_level']}."
+
+
+def tables() -> dict[str, str]:
+    """Return each document that has a table, and the table."""
+    return {
+        "README.md": short_table(),
+        "docs/benchmarks.md": table(),
+        "docs/protocol.md": scaling_table(),
+        "docs/training-local.md": training_table(),
+        "docs/flower.md": flower_table(),
+    }
+
+
 def write() -> None:
-    """Put the tables into the README and the protocol's document."""
-    for document, content in ((ROOT / "README.md", table()), (ROOT / "docs" / "protocol.md", scaling_table())):
-        text = document.read_text()
-        document.write_text(BLOCK.sub(lambda found, new=content: found[1] + new + found[2], text))
+    """Put the tables into the README and the documents."""
+    for name, content in tables().items():
+        text = (ROOT / name).read_text()
+        (ROOT / name).write_text(BLOCK.sub(lambda found, new=content: found[1] + new + found[2], text))
