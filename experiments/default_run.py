@@ -1,4 +1,4 @@
-"""Run the default spec plainly, with open sealed sums, and with SecAgg+, and keep what came out.
+"""Run the default spec plainly and with every inner protocol, and keep what came out.
 
     python experiments/default_run.py
 
@@ -16,10 +16,11 @@ import torch
 from coterie import __version__
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
-from coterie.reproduction.records import Record, ResultFile
+from coterie.report.run.result import read_run
+from coterie.reproduction.outcome import Record, ResultFile
 
 RESULTS = ResultFile(Path(__file__).parent / "results" / "default-run.jsonl")
-PROTOCOLS = ("plain", "open", "secagg+")
+PROTOCOLS = ("plain", "open", "secagg", "secagg+", "lightsecagg")
 KEYS = (
     "rounds",
     "skipped",
@@ -38,7 +39,7 @@ def record_of(protocol: str) -> Record:
     spec = Spec().changed({"aggregation.protocol": protocol, "training.device": "cpu"})
     with TemporaryDirectory() as folder, Run.start(spec, Path(folder) / "run") as run:
         curve = {row.step: round(100 * row.accuracy, 2) for row in run.steps() if row.accuracy is not None}
-        summary = run.summary()
+        summary = read_run(run.folder.path).summary()
     made_with = {
         "coterie": __version__,
         "torch": torch.__version__,
