@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from coterie.secagg.protocols import open as collection
-from coterie.secagg.protocols.lightsecagg import states as lightsecagg
-from coterie.secagg.protocols.pairwise import states as pairwise
-from coterie.secagg.wire import states
+from coterie.secagg.protocols.agreed import messages as agreed
+from coterie.secagg.protocols.lightsecagg import LightRound
+from coterie.secagg.protocols.pairwise import PairwiseRound
+from coterie.secagg.wire import messages as states
 
 PICTURES = Path(__file__).parent / "pictures"
 WIDTH, BOX, HEIGHT, STEP, TOP = 760, 130, 52, 90, 28
@@ -47,7 +48,7 @@ def arrows(table: Mapping[tuple[Any, Any], Any], steps: Mapping[Any, Any]) -> li
     return found
 
 
-_HELPING = Arrow(pairwise.ServerState.SHARED, "in an incomplete batch", pairwise.ServerState.HELPING, own=True)
+_HELPING = Arrow(agreed.ServerState.SHARED, "in an incomplete batch", agreed.ServerState.HELPING, own=True)
 DIAGRAMS = {
     "client-enrolment": (states.EnrolmentState, arrows(states.CLIENT_ENROLMENT, {})),
     "client-rounds": (states.ClientState, arrows(states.CLIENT_SEALED, states.CLIENT_STEPS)),
@@ -56,14 +57,14 @@ DIAGRAMS = {
         collection.CollectionState,
         arrows(collection.SERVER_TABLE, collection.SERVER_TABLE_ENDS),
     ),
-    "client-pairwise": (pairwise.ParticipantState, arrows(pairwise.CLIENT_TABLE, {})),
+    "client-pairwise": (agreed.ParticipantState, arrows(agreed.CLIENT_TABLE, {})),
     "server-pairwise": (
-        pairwise.ServerState,
-        [*arrows(pairwise.SERVER_TABLE, pairwise.SERVER_TABLE_ENDS), _HELPING],
+        agreed.ServerState,
+        [*arrows(PairwiseRound.table, agreed.SERVER_TABLE_ENDS), _HELPING],
     ),
     "server-lightsecagg": (
-        pairwise.ServerState,
-        [*arrows(lightsecagg.SERVER_TABLE, pairwise.SERVER_TABLE_ENDS), _HELPING],
+        agreed.ServerState,
+        [*arrows(LightRound.table, agreed.SERVER_TABLE_ENDS), _HELPING],
     ),
 }
 

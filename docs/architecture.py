@@ -1,0 +1,236 @@
+"""Draw the layers from the import contract and the way of one round, and write its table and the list of rooms.
+
+What a room's page says (its docstring, the first line of each of its files, the rooms it imports) is put into the
+page when the documentation is built; `room` in docs/conf.py asks for it here.
+
+python docs/architecture.py
+"""
+
+import ast
+import re
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagrams import DARK, INK, PAPER, PICTURES, SOFT
+
+DOCS = Path(__file__).parent
+PACKAGE = DOCS.parent / "src" / "coterie"
+CONTRACTS = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+LAYERS = [[room.strip() for room in layer.split("|")] for layer in CONTRACTS[0]["layers"] if layer != "__main__"]
+PURE = {module.removeprefix("coterie.") for module in CONTRACTS[1]["source_modules"]}
+WIDTH, ROW, BOX = 760, 58, 36
+HEAD = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" '
+    'font-family="sans-serif" font-size="13" fill="{}">'
+)
+TIP = f'<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">\
+<path d="M0 0 8 4 0 8z" fill="{SOFT}"/></marker>'
+
+
+def layers() -> str:
+    """Return the layers as SVG, from the top down; rooms that the second contract keeps pure have a thick line."""
+    parts = [HEAD.format(WIDTH, ROW * len(LAYERS) + 24, INK), DARK, TIP]
+    for number, rooms in enumerate(LAYERS):
+        y, gap = 8 + ROW * number, 10
+        width = min(150, (WIDTH - 20 - gap * (len(rooms) - 1)) / len(rooms))
+        left = (WIDTH - len(rooms) * width - (len(rooms) - 1) * gap) / 2
+        for place, room in enumerate(rooms):
+            x, line = left + place * (width + gap), 2.5 if room in PURE else 1
+            parts.append(
+                f'<rect x="{x:g}" y="{y}" width="{width:g}" height="{BOX}" rx="7" fill="{PAPER}" stroke="{INK}" '
+                f'stroke-width="{line}"/>'
+            )
+            parts.append(f'<text x="{x + width / 2:g}" y="{y + 23}" text-anchor="middle">{room}</text>')
+        if number + 1 < len(LAYERS):
+            parts.append(
+                f'<path d="M{WIDTH / 2:g} {y + BOX}v{ROW - BOX - 2}" stroke="{SOFT}" marker-end="url(#tip)"/>'
+            )
+    note = "thick lines: pure, without clock, file, database or global randomness"
+    parts.append(f'<text x="10" y="{ROW * len(LAYERS) + 14}" font-size="12" fill="{SOFT}">{note}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a round: from one lane to another, or within one; the files that do it."""
+
+    start: int
+    end: int
+    words: str
+    files: tuple[str, ...]
+
+
+LANES = {"ledger": 120, "server": 380, "users' devices": 640}
+ROUND = (
+    Step(1, 1, "take up the next step: who is there, which model", ("experiment/run.py", "experiment/secure.py")),
+    Step(1, 1, "choose whole batches", ("coordinator/order.py", "selection/selectors.py")),
+    Step(1, 0, "the round is opened: its cohort", ("ledger/ledger.py",)),
+    Step(1, 2, "a call: round, model, dimension", ("secagg/server.py", "coordinator/secure.py")),
+    Step(
+        2,
+        2,
+        "check the terms, train, quantise; seal, move the chain on",
+        ("secagg/client.py", "secagg/crypto/masking.py"),
+    ),
+    Step(
+        2,
+        1,
+        "this round's keys; secrets, in shares",
+        ("secagg/protocols/agreed/client.py", "secagg/protocols/pairwise.py"),
+    ),
+    Step(2, 1, "vectors, masked for all who shared", ("secagg/protocols/agreed/client.py",)),
+    Step(1, 1, "add up whole batches; what is left of others is noise", ("secagg/protocols/agreed/server.py",)),
+    Step(2, 1, "one list of users, signed; then shares", ("secagg/protocols/agreed/client.py",)),
+    Step(1, 1, "take the masks off the sum", ("secagg/protocols/pairwise.py",)),
+    Step(1, 0, "the round is closed: what was learned", ("coordinator/order.py", "ledger/ledger.py")),
+    Step(
+        1, 1, "the model moves on; a row with accuracy, T, F and C", ("experiment/run.py", "experiment/record.py")
+    ),
+)
+"""The order that privacy rests on: nobody is asked before the cohort is on record, no sum is used before it is.
+
+The files are those of a run with the protocol secagg+, which is the default."""
+STEP = 84
+
+
+def round_() -> str:
+    """Return the way of one round as SVG: three lanes, and the steps from the top down."""
+    height = 50 + STEP * len(ROUND)
+    parts = [HEAD.format(WIDTH, height, INK), DARK, TIP]
+    for name, x in LANES.items():
+        parts.append(f'<path d="M{x} 40V{height - 8}" stroke="{SOFT}" stroke-dasharray="3 4"/>')
+        parts.append(
+            f'<rect x="{x - 75}" y="8" width="150" height="32" rx="7" fill="{PAPER}" stroke="{INK}"/>'
+            f'<text x="{x}" y="29" text-anchor="middle">{name}</text>'
+        )
+    places = list(LANES.values())
+    for number, step in enumerate(ROUND):
+        y, start, end = 80 + STEP * number, places[step.start], places[step.end]
+        lines = textwrap.wrap(step.words, 34) if start == end else [step.words]
+        middle = (start + end) / 2
+        if start == end:
+            top, tall = y - 8 - 7 * len(lines), 16 * len(lines) + 14 * len(step.files) + 10
+            parts.append(
+                f'<rect x="{start - 115}" y="{top}" width="230" height="{tall}" rx="7" '
+                f'fill="{PAPER}" stroke="{SOFT}"/>'
+            )
+            first = top + 16
+        else:
+            way = 2 if end < start else -2
+            parts.append(f'<path d="M{start} {y}H{end + way}" stroke="{INK}" marker-end="url(#tip)"/>')
+            first = y - 7
+        parts += [
+            f'<text x="{middle:g}" y="{first + 16 * line}" text-anchor="middle">{words}</text>'
+            for line, words in enumerate(lines)
+        ]
+        below = first + 16 * len(lines) - 2 if start == end else y + 15
+        parts += [
+            f'<text x="{middle:g}" y="{below + 14 * line}" text-anchor="middle" font-size="11" '
+            f'fill="{SOFT}">{file}</text>'
+            for line, file in enumerate(step.files)
+        ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def page() -> str:
+    """Return the page on architecture with its table of a round, the steps of the picture in words."""
+    names, rows = list(LANES), ["| where | what happens | files |", "| --- | --- | --- |"]
+    for step in ROUND:
+        where = names[step.start] if step.start == step.end else f"{names[step.start]} → {names[step.end]}"
+        rows.append(f"| {where} | {step.words} | {', '.join(f'`{file}`' for file in step.files)} |")
+    table = "\n".join(["<!-- round -->", "", *rows, "", "<!-- end -->"])
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    return re.sub(r"<!-- round -->.*?<!-- end -->", table, text, count=1, flags=re.DOTALL)
+
+
+def source(room: str) -> Path:
+    """Return the file that holds a room's docstring."""
+    folder = PACKAGE / room
+    return folder / "__init__.py" if folder.is_dir() else PACKAGE / f"{room}.py"
+
+
+def docstring(path: Path) -> str:
+    """Return a file's docstring."""
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def files(room: str) -> list[Path]:
+    """Return the Python files of a room."""
+    folder = PACKAGE / room
+    return sorted(folder.rglob("*.py")) if folder.is_dir() else [source(room)]
+
+
+def imports(room: str) -> list[str]:
+    """Return the rooms that a room imports, from the top down."""
+    text = "".join(path.read_text(encoding="utf-8") for path in files(room))
+    named = set(re.findall(r"^\s*(?:from|import) coterie\.(\w+)", text, flags=re.MULTILINE)) - {room}
+    return [name for layer in LAYERS for name in layer if name in named]
+
+
+def content(room: str) -> str:
+    """Return what a room's page says: its docstring, what goes in and out, its files, and its neighbours."""
+    lines = []
+    for paragraph in docstring(source(room)).split("\n\n"):
+        marked = re.sub(r"^(In|Out):", r"- **\1:**", paragraph, flags=re.MULTILINE)
+        lines += [marked, ""]
+    below = ", ".join(f"[`{name}`]({name}.md)" for name in imports(room))
+    above = ", ".join(
+        f"[`{name}`]({name}.md)" for layer in LAYERS for name in layer if room in imports(name) and name != room
+    )
+    lines += [f"Imports {below or 'no other room'}. Imported by {above or 'no other room'}.", ""]
+    rows = [
+        f"| `{path.relative_to(PACKAGE)}` | {first} |"
+        for path in files(room)
+        if path != source(room) and (first := docstring(path).partition("\n")[0])
+    ]
+    if rows:
+        lines += ["| file | what it holds |", "| --- | --- |", *rows, ""]
+    reference = DOCS / "api" / f"{room}.md"
+    if reference.exists():
+        lines += [f"Its classes and functions: [](../api/{room}.md).", ""]
+    return "\n".join(lines)
+
+
+def index() -> str:
+    """Return the page of all rooms."""
+    rooms = [room for layer in LAYERS for room in layer]
+    lines = [
+        "# The rooms",
+        "",
+        "A page for each, from the top layer down: what goes in, what comes out, which files it has.",
+        "",
+        "| room | what it is for |",
+        "| --- | --- |",
+    ]
+    for room in rooms:
+        first = " ".join(docstring(source(room)).split("\n\n")[0].split())
+        lines.append(f"| [`{room}`]({room}.md) | {first} |")
+    return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *rooms, "```", ""])
+
+
+def written() -> Iterator[tuple[Path, str]]:
+    """Yield all that this script writes: the file, and what is in it."""
+    yield PICTURES / "layers.svg", layers()
+    yield PICTURES / "round.svg", round_()
+    yield DOCS / "architecture.md", page()
+    yield DOCS / "rooms" / "index.md", index()
+    for layer in LAYERS:
+        for room in layer:
+            yield DOCS / "rooms" / f"{room}.md", f"# `{room}`\n\n```{{room}} {room}\n```\n"
+
+
+def main() -> None:
+    """Write everything."""
+    (DOCS / "rooms").mkdir(exist_ok=True)
+    for path, content in written():
+        path.write_text(content, encoding="utf-8", newline="\n")
+    print(
+        "wrote docs/pictures/layers.svg, docs/pictures/round.svg, the table in docs/architecture.md and docs/rooms"
+    )
+
+
+if __name__ == "__main__":
+    main()
