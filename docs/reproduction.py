@@ -1,29 +1,41 @@
 """Write docs/reproduction.md from the committed records: the paper's tables beside ours, and how claims fared.
 
-The words are in reproduction.md.jinja; every number of ours in them comes from here.
+The words are in reproduction.md.jinja, and in short, for the README, in readme_reproduction.md.jinja; every number
+of ours in them comes from here.
 """
 
 import json
 import math
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import jinja2
 
 from coterie.experiment.spec import Spec
-from coterie.report.reproduction.tables import ours, value_text, verdict
-from coterie.reproduction.completion import outcome_so_far, record_path
+from coterie.report.figures import reconstruction_grid
+from coterie.report.reproduction import held_text, ours, value_text
 from coterie.reproduction.definition import Experiment, known_experiments
-from coterie.reproduction.outcome import Outcome, Row, final_accuracy
-from coterie.reproduction.records import Record, ResultFile
+from coterie.reproduction.outcome import (
+    Outcome,
+    Record,
+    ResultFile,
+    Row,
+    final_accuracy,
+    outcome_so_far,
+    record_path,
+    window_values,
+)
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 RESULTS = ROOT / "experiments" / "results"
-PAGE = DOCS / "reproduction.md"
+PAGE, README = DOCS / "reproduction.md", ROOT / "README.md"
+README_PART = re.compile(r"(<!-- reproduction -->\n).*?(<!-- end of reproduction -->)", flags=re.DOTALL)
 DROPPING = ("partition", "T6", "T4")
 """The schemes that often find too few whole batches."""
 
@@ -115,6 +127,62 @@ class Numbers:
                 lines.append(f"| {setting.name}, {scheme} | {' | '.join(cells)} |")
         return "\n".join(lines)
 
+    def measured_table(self, name: str) -> str:
+        """Return a training experiment's accuracy beside the measures of its rounds."""
+        lines = [
+            "| | accuracy | C | rounds with a result | F | T at the end |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        experiment = self.experiments[name]
+        for setting in experiment.settings:
+            for scheme in experiment.schemes:
+                place = (name, setting.name, scheme)
+                records = self.records[place]
+                gap = fmean(record["fairness_gap"] for record in records)
+                level = min(record["strong"] for record in records)
+                label = scheme if len(experiment.settings) == 1 else f"{setting.name}, {scheme}"
+                rounds = f"{self.rounds(*place)} of {records[0]['rounds']}"
+                cells = (self.accuracy(*place), self.cardinality(*place), rounds, f"{gap:.3f}", str(level))
+                lines.append(f"| {label} | {' | '.join(cells)} |")
+        return "\n".join(lines)
+
+    def simulated(self, name: str, measure: str, scheme: str) -> str:
+        """Return a simulated measure of a scheme."""
+        (row,) = (row for row in self.outcomes[name].rows if (row.measure, row.label) == (measure, scheme))
+        return value_text(row.ours, row.measure)
+
+    def percent(self, name: str, measure: str, scheme: str) -> str:
+        """Return a simulated share in percent."""
+        return f"{100 * float(self.simulated(name, measure, scheme)):.0f} %"
+
+    def inversion(self, measure: str, scheme: str) -> str:
+        """Return the mean of a measure of the images that the server made."""
+        return f"{fmean(self._pictures['schemes'][scheme][measure]):.3g}"
+
+    def better(self, scheme: str) -> str:
+        """Return for how many users random selection gives the better image than a scheme."""
+        random, other = (self._pictures["schemes"][each]["psnr"] for each in ("random", scheme))
+        return f"{sum(a > b for a, b in zip(random, other, strict=True))} of {len(random)}"
+
+    @cached_property
+    def _pictures(self) -> dict[str, Any]:
+        pictures: dict[str, Any] = json.loads((RESULTS / "inversion.json").read_text())
+        return pictures
+
+    def windows(
+        self,
+        scheme: str,
+        path: str,
+        setting: str = "error, 1e-5, 60 rounds",
+        *,
+        over: Callable[[list[float]], float] = median,
+    ) -> str:
+        """Return the median over windows of a number of the reconstruction, by rate/method/rounds/measure."""
+        experiment = self.experiments["reconstruction"]
+        records = ResultFile(record_path(experiment, RESULTS)).records()
+        (run,) = (run for run in experiment.runs() if (run.setting, run.scheme) == (setting, scheme))
+        return f"{over(window_values(records[run.digest], path)):.2g}"
+
     def section(self, name: str) -> str:
         """Return an experiment's heading, figure, table, claims and notes."""
         outcome, experiment = self.outcomes[name], self.experiments[name]
@@ -150,7 +218,7 @@ def claims_table(outcome: Outcome) -> str:
     """Return the claims of an experiment, each with its verdict and our numbers."""
     if not outcome.claims:
         return ""
-    rows = [f"| {claim.claim} | **{verdict(claim.held)}** | {claim.evidence} |" for claim in outcome.claims]
+    rows = [f"| {claim.claim} | **{held_text(claim.held)}** | {claim.evidence} |" for claim in outcome.claims]
     return "\n".join(["| claim | | evidence |", "| --- | --- | --- |", *rows])
 
 
@@ -171,8 +239,12 @@ def default_run() -> str:
 def one_after_another(numbers: Numbers, measured: dict[str, Any]) -> tuple[float, float]:
     """Return how many local trainings there were, and the seconds that they would take one after another."""
     trainings, seconds = 0.0, 0.0
+    counted: set[str] = set()
     for name, experiment in numbers.experiments.items():
         for run in experiment.runs() if experiment.kind == "training" else ():
+            if run.digest in counted:  # a run may serve several experiments
+                continue
+            counted.add(run.digest)
             record = next(r for r in numbers.records[name, run.setting, run.scheme] if r["run"] == run.digest)
             clients = record["cardinality"] * record["rounds"]
             trainings += clients
@@ -182,7 +254,7 @@ def one_after_another(numbers: Numbers, measured: dict[str, Any]) -> tuple[float
 
 def steps(spec: Spec) -> int:
     """Return the steps of SGD of a client in a round."""
-    examples = {"mnist": 60_000, "cifar10": 50_000}[spec.data.source]
+    examples = {"mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}[spec.data.source]
     shared = 10 * spec.data.shared if spec.data.partition == "shards-shared" else 0
     own = (examples - shared) / spec.data.users + shared
     return math.ceil(own / spec.training.minibatch) * spec.training.epochs
@@ -196,12 +268,28 @@ def step_seconds(measured: dict[str, Any]) -> float:
 
 def page() -> str:
     """Return the whole page."""
+    return rendered("reproduction.md.jinja")
+
+
+def readme(text: str) -> str:
+    """Return the README with what of the paper held, in short."""
+    content = rendered("readme_reproduction.md.jinja")
+    return README_PART.sub(lambda found: found[1] + content + found[2], text)
+
+
+def rendered(template: str) -> str:
+    """Return a template with the records' numbers in it."""
     numbers = Numbers(known_experiments(ROOT / "experiments"))
     cost = json.loads((RESULTS / "cost.json").read_text())
     measured = json.loads((ROOT / "benchmarks" / "results" / "train.json").read_text())
     trainings, seconds = one_after_another(numbers, measured)
-    claims = [(name, claim) for name, outcome in numbers.outcomes.items() for claim in outcome.claims]
-    text = (DOCS / "reproduction.md.jinja").read_text(encoding="utf-8")
+    claims = [
+        (name, claim)
+        for name, outcome in numbers.outcomes.items()
+        for claim in outcome.claims
+        if outcome.experiment.source  # what is not the paper's has none
+    ]
+    text = (DOCS / template).read_text(encoding="utf-8")
     environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -209,15 +297,18 @@ def page() -> str:
     return environment.from_string(text).render(
         known
         | {
-            "runs": sum(len(records) for records in numbers.records.values()),
+            "runs": len({record["run"] for records in numbers.records.values() for record in records}),
             "claims": len(claims),
             "held": sum(claim.held is True for _, claim in claims),
             "failed": [(name, claim.claim) for name, claim in claims if not claim.held],
+            "min": min,
+            "max": max,
             "default_run": default_run(),
             "cost": cost,
             "trainings": f"{trainings / 1e6:.2f}",
             "hours": f"{seconds / 3600:.0f}",
             "times": f"{seconds / cost['held_seconds']:.0f}",
+            "train": measured,
             "factors": [f"{measured[name]['stacked']['times_faster']:.0f}" for name in ("lenet", "mnist-cnn")],
         }
     )
@@ -225,4 +316,7 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    pictures = json.loads((RESULTS / "inversion.json").read_text())
+    reconstruction_grid({"pictures": pictures}, RESULTS / "inversion.png")
     print(f"wrote {PAGE}")
