@@ -8,18 +8,9 @@ from typing import Any
 import numpy as np
 from flint import fmpz_mat
 
+from coterie import simulate
 from coterie.report.figures import exposure, key_metrics
-from coterie.selection import (
-    BatchSelector,
-    RandomSelector,
-    RedrawnDropout,
-    Selector,
-    WeightedRandomSelector,
-    consecutive,
-    user_partition,
-)
-from coterie.simulation import Scheme, Simulation, Summary, run_trials
-from coterie.simulation import record as simulation_record
+from coterie.selection import BatchSelector, RandomSelector, RedrawnDropout, Selector, consecutive
 
 PICTURES = Path(__file__).parent / "pictures"
 USERS, PER_ROUND, PRIVACY, ROUNDS, SEED = 40, 8, 4, 60, 7
@@ -80,19 +71,16 @@ PUBLISHED = {  # the authors' stored data behind fig:key_metrics: T at the end, 
 
 def measures() -> dict[str, Any]:
     """The paper's six schemes over 200 rounds, averaged over 200 draws of the users' dropout."""
-    schemes = (
-        Scheme("random", RandomSelector(12)),
-        Scheme("weighted", WeightedRandomSelector(12)),
-        Scheme("partition", user_partition(120, 12)),
-        *(Scheme(f"T{privacy}", BatchSelector(consecutive(120, privacy), 12)) for privacy in (6, 4, 3)),
+    result = simulate(
+        users=120,
+        per_round=12,
+        schemes=list(PUBLISHED),
+        trials=200,
+        availability=RedrawnDropout((0.1, 0.2, 0.3, 0.4, 0.5), users=120),
+        seed=1,
+        processes=os.cpu_count() or 1,
     )
-    availability = RedrawnDropout((0.1, 0.2, 0.3, 0.4, 0.5), users=120)
-    simulation = Simulation(120, 12, 200, schemes, availability, seed=1)
-    summaries = [Summary(simulation.rounds) for _ in schemes]
-    for results in run_trials(simulation, trials=200, processes=os.cpu_count() or 1):
-        for summary, trial in zip(summaries, results, strict=True):
-            summary.add(trial)
-    return simulation_record(simulation, summaries)
+    return result.record()
 
 
 def measures_table(record: dict[str, Any]) -> str:
