@@ -10,8 +10,7 @@ from coterie.secagg.batch.membership import DeviceStore, Membership, decode_stor
 from coterie.secagg.client import SealedClient, is_phase
 from coterie.secagg.crypto.quantiser import Arrays
 from coterie.secagg.protocols import PROTOCOLS
-from coterie.secagg.protocols.interface import Task
-from coterie.secagg.protocols.pairwise import PairwiseParticipant, SecAgg
+from coterie.secagg.protocols.interface import StorableParticipant, StorableProtocol, Task
 from coterie.secagg.wire.framing import Data, Message
 from coterie.secagg.wire.messages import CLIENT_SEALED, ClientState, RoundCall, Terms, refusal
 
@@ -64,7 +63,8 @@ class DurableClient(SealedClient):
         """Return the first answer to a task; the round's secrets are stored before."""
         answer = super().seal(task, update, weight=weight, threads=threads)
         participant = self._rounds.pop(task.scope, None)
-        if isinstance(participant, PairwiseParticipant):
+        if participant is not None:
+            assert isinstance(participant, StorableParticipant)  # noqa: S101 - the protocol is storable
             terms = task.terms
             stored = _StoredRound(
                 task.charter, task.round, terms.dimension, terms.min_included, terms.step,
@@ -91,9 +91,9 @@ class DurableClient(SealedClient):
         state = ClientState.OUTSIDE if charter is None else ClientState.READY
         raise refusal(CLIENT_SEALED, state, message, "the server")
 
-    def _restored(self, charter: Charter, stored: _StoredRound) -> PairwiseParticipant:
+    def _restored(self, charter: Charter, stored: _StoredRound) -> StorableParticipant:
         protocol = PROTOCOLS[charter.inner]
-        assert isinstance(protocol, SecAgg)  # noqa: S101 - the only ones that leave something to store
+        assert isinstance(protocol, StorableProtocol)  # noqa: S101 - it left something to store
         terms = Terms(b"", stored.dimension, stored.min_included, stored.step)
         task = Task(charter.scope, charter.digest, stored.round, terms, charter.recipe)
         party = self._party(task, charter)

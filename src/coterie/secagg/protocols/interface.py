@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -213,6 +213,20 @@ class Participant(Protocol):
         ...
 
 
+@runtime_checkable
+class StorableParticipant(Participant, Protocol):
+    """A participant that a device can store between two messages, and end."""
+
+    @property
+    def context(self) -> bytes:
+        """What everything in this round is tied to."""
+        ...
+
+    def store(self) -> bytes:
+        """Return everything that the protocol's `restored` needs: secrets, for the device's own durable store."""
+        ...
+
+
 class InnerProtocol(Protocol):
     """How the sum of vectors is taken. One object for each; `protocols.PROTOCOLS` has them all by name."""
 
@@ -226,7 +240,8 @@ class InnerProtocol(Protocol):
     runs_unsealed: bool
     """Whether it hides anything by itself, and so can run without a seal, for comparison."""
     storable: bool
-    """Whether a device may end after every message, as what it needs for the next one is small enough to store."""
+    """Whether a device may end after every message: a participant that is not finished is a `StorableParticipant`,
+    and the protocol a `StorableProtocol`. One whose only answer is its vector has nothing to store."""
     server_sees: str
     """What the server sees of a sealed round, as a sentence."""
     from_client: tuple[type[Message], ...]
@@ -250,6 +265,15 @@ class InnerProtocol(Protocol):
 
     def server_round(self, groups: Sequence[Group], setting: RoundSetting, threads: int) -> ServerRound:
         """Return the server's side of one round; refuse what devices would refuse with a UsageError."""
+        ...
+
+
+@runtime_checkable
+class StorableProtocol(InnerProtocol, Protocol):
+    """An inner protocol whose participants a device can store between two messages."""
+
+    def restored(self, party: Party, stored: bytes) -> StorableParticipant:
+        """Return a client's side of one round as its device stored it."""
         ...
 
 

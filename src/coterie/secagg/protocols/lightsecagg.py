@@ -68,22 +68,29 @@ class PreparationCall(Message, frozen=True, tag=25):
     min_included: Count
 
 
-def code_for(users: int, parameters: Parameters) -> Code:
-    """Return the code for a roster: e is a twentieth of the users, at least one where there is room for it.
+def _sizes(users: int, parameters: Parameters) -> tuple[int, int, int]:
+    """Return t, U and e for a roster: U = n - ⌊δn⌋ - 2e and t = ⌊γn⌋, but at least 1.
 
-    U = n - ⌊δn⌋ - 2e and t = ⌊γn⌋, but at least 1: with t = 0, as ⌊γn⌋ is below five users by default, a single
-    holder would read pieces of the others' masks. If no more than ⌊δn⌋ users are lost, U + 2e evaluations are
-    left, so that e wrong ones are corrected. Everybody derives these from the charter and the roster; they are
-    never sent.
+    e is a twentieth of the users, at least one where there is room for it. With t = 0, as ⌊γn⌋ is below five users
+    by default, a single holder would read pieces of the others' masks.
+    """
+    privacy, left = max(1, parameters.most_colluding(users)), users - parameters.most_lost(users)
+    errors = min(max(1, users // 20), max(0, (left - privacy - 1) // 2))
+    return privacy, left - 2 * errors, errors
+
+
+def code_for(users: int, parameters: Parameters) -> Code:
+    """Return the code for a roster; everybody derives it from the charter and the roster, and it is never sent.
+
+    If no more than ⌊δn⌋ users are lost, U + 2e evaluations are left, so that e wrong ones are corrected.
 
     >>> code_for(100, Parameters()), code_for(3, Parameters())
     (Code(users=100, privacy=20, needed=60), Code(users=3, privacy=1, needed=3))
     >>> code_for(100, Parameters()).pieces
     40
     """
-    privacy, left = max(1, parameters.most_colluding(users)), users - parameters.most_lost(users)
-    errors = min(max(1, users // 20), max(0, (left - privacy - 1) // 2))
-    return Code(users, privacy, left - 2 * errors)
+    privacy, needed, _ = _sizes(users, parameters)
+    return Code(users, privacy, needed)
 
 
 @dataclass(frozen=True)
@@ -241,14 +248,9 @@ class LightSecAgg(AgreedProtocol):
     from_server = (*FROM_SERVER, PreparationCall)
 
     def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
-        """Return how many must agree, t, U, and e of the code, and what the boxes of a user cost."""
-        code = code_for(users, parameters)
-        wrong = (users - parameters.most_lost(users) - code.needed) // 2
-        numbers = {
-            "shares say nothing (t)": code.privacy,
-            "sums decode (U)": code.needed,
-            "wrong ones corrected (e)": wrong,
-        }
+        """Return how many must agree, and t, U and e of the code."""
+        names = ("shares say nothing (t)", "sums decode (U)", "wrong ones corrected (e)")
+        numbers = dict(zip(names, _sizes(users, parameters), strict=True))
         return super().thresholds(users, parameters) | numbers
 
     def participant(self, party: Party, threads: int) -> LightParticipant:

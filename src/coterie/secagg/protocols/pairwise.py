@@ -31,7 +31,7 @@ from coterie.secagg.protocols.agreed.roster import (
     sparse_neighbourhood,
 )
 from coterie.secagg.protocols.agreed.server import AgreedRound
-from coterie.secagg.protocols.agreed.stored import StorableParticipant
+from coterie.secagg.protocols.agreed.stored import StorableAgreedParticipant
 from coterie.secagg.protocols.interface import Group, Party, RoundSetting
 from coterie.secagg.wire.framing import Digest, Message, Scope, Signature, UserId, encode
 from coterie.values import IntArray
@@ -119,7 +119,7 @@ def seed_digest(context: bytes, user: str, seed: bytes) -> bytes:
     return hashlib.sha256(enc("coterie/v2/seed", context, user, seed)).digest()
 
 
-class PairwiseParticipant(StorableParticipant):
+class PairwiseParticipant(StorableAgreedParticipant):
     """A user in one round of SecAgg or SecAgg+."""
 
     def __init__(self, party: Party, neighbourhood_of: NeighbourhoodOf, threads: int) -> None:

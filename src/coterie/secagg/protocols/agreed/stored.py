@@ -39,7 +39,7 @@ _BEFORE_UPLOAD = (
 )  # fmt: skip
 
 
-class StorableParticipant(AgreedParticipant, ABC):
+class StorableAgreedParticipant(AgreedParticipant, ABC):
     """A user in one round, whose secrets are small enough to be stored between two messages."""
 
     _mask_key: MaskKey
