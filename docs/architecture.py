@@ -1,7 +1,6 @@
-"""Draw the layers from the import contract and the way of one round, and write its table and the list of rooms.
+"""Draw the layers from the import contract and the way of one round, and write its table and the rooms' pages.
 
-What a room's page says (its docstring, the first line of each of its files, the rooms it imports) is put into the
-page when the documentation is built; `room` in docs/conf.py asks for it here.
+A room's page says what the code says: its docstring, the first line of each of its files, the rooms it imports.
 
 python docs/architecture.py
 """
@@ -219,7 +218,7 @@ def written() -> Iterator[tuple[Path, str]]:
     yield DOCS / "rooms" / "index.md", index()
     for layer in LAYERS:
         for room in layer:
-            yield DOCS / "rooms" / f"{room}.md", f"# `{room}`\n\n```{{room}} {room}\n```\n"
+            yield DOCS / "rooms" / f"{room}.md", f"# `{room}`\n\n{content(room)}"
 
 
 def main() -> None:

@@ -1,12 +1,5 @@
 """Sphinx configuration."""
 
-import sys
-from pathlib import Path
-
-from docutils.nodes import Node
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
-
 import coterie
 
 project = "Coterie"
@@ -25,21 +18,3 @@ html_css_files = ["pictures.css"]
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
-
-
-class Room(SphinxDirective):
-    """Puts what docs/architecture.py says about a room of the package into its page."""
-
-    required_arguments = 1
-
-    def run(self) -> list[Node]:
-        """Return the content as nodes."""
-        import architecture
-
-        return self.parse_text_to_nodes(architecture.content(self.arguments[0]))
-
-
-def setup(app: Sphinx) -> None:
-    """Let pages ask for a room."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    app.add_directive("room", Room)
