@@ -151,6 +151,7 @@ class _StoredMask(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     round: int
     """The last round for which a mask was shared, or which was sealed since: earlier ones are over."""
     charter: bytes
+    """Empty, with both sizes zero, once the round was sealed."""
     dimension: int
     min_included: int
     mask: bytes
@@ -229,8 +230,8 @@ class PreparingClient(SealedClient):
         """Store a mask and the shares for its round, unless something later was started or sealed meanwhile."""
         with self._store.transaction(scope) as slot:
             if slot.content == msgspec.msgpack.encode(started):
-                content = msgspec.msgpack.encode(mask)
-                slot.content = msgspec.msgpack.encode(_with_mask(started, content, started.round))
+                stored = msgspec.structs.replace(started, mask=msgspec.msgpack.encode(mask))
+                slot.content = msgspec.msgpack.encode(stored)
 
     def _answer_call(self, message: RoundCall) -> Task:
         task = super()._answer_call(message)
@@ -243,7 +244,9 @@ class PreparingClient(SealedClient):
         with self._store.transaction(setting.scope) as slot:
             stored = decode_stored(_decoder, slot.content) if slot.content else None
             if stored is not None and stored.round <= setting.round:
-                slot.content = msgspec.msgpack.encode(_with_mask(stored, b"", setting.round))
+                # Of a round that is over only its number stays: a preparation that still runs in another process
+                # does not find what it started, and stores nothing.
+                slot.content = msgspec.msgpack.encode(_StoredMask(setting.round, b"", 0, 0, b""))
         sizes = (setting.terms.dimension, setting.terms.min_included)
         if (
             stored is not None
@@ -253,10 +256,6 @@ class PreparingClient(SealedClient):
         ):
             return PreparedParticipant(party, decode_stored(_mask_decoder, stored.mask))
         return super()._participant(protocol, party, threads)
-
-
-def _with_mask(stored: _StoredMask, mask: bytes, round_: int) -> _StoredMask:
-    return _StoredMask(round_, stored.charter, stored.dimension, stored.min_included, mask)
 
 
 # --- the server's side
