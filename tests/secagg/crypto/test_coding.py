@@ -119,7 +119,7 @@ def test_beyond_t_evaluations_leak():
     assert shown == sum(int(factor) * int(piece) for factor, piece in zip(factors, mask, strict=True)) % P
 
 
-@given(st.integers(2, 2000), st.integers(0, 400), st.integers(0, 300))
+@given(st.integers(2, 12) | st.integers(2, 2000), st.integers(0, 999), st.integers(0, 499))
 def test_the_code_of_a_roster_stands_its_losses(users, colluders, losses):
     """t is ⌊γn⌋ and at least 1, U is above it, and U + 2e is at most what is left after ⌊δn⌋ losses."""
     parameters = Parameters(min(colluders, 999 - 2 * losses), losses)

@@ -7,6 +7,10 @@ from hypothesis import strategies as st
 
 from coterie.errors import PeerError, TooFewUsers
 from coterie.secagg import PROTOCOLS, run_round, sealed_round, unsealed_round
+from coterie.secagg.batch.charter import Parameters
+from coterie.secagg.crypto.coding import Code
+from coterie.secagg.crypto.keys import Seed
+from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import PRIME_31
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.protocols.agreed.messages import MaskedVector
@@ -143,6 +147,42 @@ def test_agreement_and_decoding_are_two_numbers():
             )
         learned = server.exposure().learned
         assert learned == (() if phase == 4 else (tuple(sorted(users)),))
+
+
+def test_too_few_holders_end_a_round_before_anything_is_opened():
+    """Where more sums decode than must agree, a round that could not be decoded asks nobody for a sum."""
+    common = {**words(), "parameters": Parameters(200, 0)}  # of 9 users 6 must agree, and 7 sums decode
+    batches = Batches(3, 3, inner="lightsecagg", common=common)
+    away, answers = list(batches.clients)[:3], set()
+
+    def loses(user, phase, way):
+        answers.add((phase, way))
+        return user in away and phase == 4
+
+    server = sealed_round(batches.charters, 0, terms(min_included=6))
+    with pytest.raises(TooFewUsers, match="6 holders of shares are left; 7 are needed to decode the masks"):
+        run_round(server, batches.clients, batches.train, loses=loses)
+    assert max(answers) == (4, "to")
+    assert server.exposure().learned == ()
+
+
+def test_noise_is_drawn_for_one_mask_alone(monkeypatch):
+    """Every mask of every round has noise of its own seed, which is not the mask's: else shares would tell it."""
+    encode, drawn = Code.encode, []
+
+    def watch(code, mask, noise):
+        drawn.append((mask.copy(), noise.reveal()))
+        return encode(code, mask, noise)
+
+    monkeypatch.setattr(Code, "encode", watch)
+    batches = Batches(2, 3, inner="lightsecagg", common=words())
+    for number in range(2):
+        run_round(sealed_round(batches.charters, number, terms(min_included=6)), batches.clients, batches.train)
+    assert len({mask.tobytes() for mask, _ in drawn}) == len({noise for _, noise in drawn}) == 12
+    for mask, noise in drawn:
+        stream = np.empty_like(mask)
+        Keystream(Seed(noise), PRIME_31).words_into(stream)
+        assert not np.array_equal(stream, mask)
 
 
 class Wrong:
