@@ -19,7 +19,7 @@ from coterie.secagg import (
 )
 from coterie.secagg.protocols import messages_from_server
 from coterie.secagg.wire.framing import encode
-from support.secagg.batches import configuration, rules, terms, updates
+from support.secagg.batches import SCOPE, configuration, rules, terms, updates
 
 NAMES = [[f"user-{batch}-{number}" for number in range(2)] for batch in range(4)]
 DURABLE = configuration(inner={"open", "secagg", "secagg+"})
@@ -29,7 +29,7 @@ class Forgetful:
     """A client with no memory but its stores: every message is given to a new object."""
 
     def __init__(self, user, identity, store, rounds):
-        self.user = user
+        self.user, self.rounds = user, rounds
         self._made_of = (Membership(user, identity, DURABLE, TrustServerForIdentities(), store), rounds)
 
     def new(self):
@@ -97,22 +97,70 @@ def started(clients, charters):
     return server
 
 
+def advanced(server, clients, phases, silent=()):
+    """What the server sends after so many more phases, in which all but some have answered."""
+    for _ in range(phases):
+        for user, data in server.advance().items():
+            answer = None if user in silent else clients[user].receive(data)
+            if answer is not None:
+                server.receive(user, answer)
+    return server.advance()
+
+
 def test_of_two_processes_with_two_proposals_one_refuses():
     """A second division of the sharers is never signed, though the process that signed the first is gone."""
     clients, charters = federation("secagg+")
-    server = started(clients, charters)
-    for _ in range(3):
-        for user, data in server.advance().items():
-            answer = clients[user].receive(data)
-            if answer is not None:
-                server.receive(user, answer)
-    outgoing = server.advance()
+    outgoing = advanced(started(clients, charters), clients, 3)
     me, (proposal, _) = "user-0-0", messages_from_server.decode(outgoing["user-0-0"])
     other = msgspec.structs.replace(proposal, included=proposal.included[:6], excluded=proposal.included[6:])
     assert clients[me].new().receive(outgoing[me]) is not None
     for again in (outgoing[me], encode(other)):
         with pytest.raises(PeerError, match="out of order: in the state 'agreed' only Opening"):
             clients[me].new().receive(again)
+
+
+def test_a_stored_round_still_knows_how_many_must_be_included():
+    """The least number of included users is that of the call, in whichever process a proposal is judged."""
+    clients, charters = federation("secagg+")
+    outgoing = advanced(started(clients, charters), clients, 3)
+    me, (proposal, _) = "user-0-0", messages_from_server.decode(outgoing["user-0-0"])
+    few = msgspec.structs.replace(proposal, included=(0, 1), excluded=tuple(range(2, 8)))
+    with pytest.raises(PeerError, match="includes 2 users; at least 4 are needed"):
+        clients[me].receive(encode(few))
+    assert clients[me].receive(outgoing[me]) is not None
+
+
+def test_a_stored_round_still_knows_that_its_batch_is_incomplete():
+    """A user whose batch lost a member before the vectors left signs no list that includes what is left of it."""
+    clients, charters = federation("secagg+")
+    outgoing = advanced(started(clients, charters), clients, 3, silent={"user-0-1"})
+    me, (proposal, _) = "user-0-0", messages_from_server.decode(outgoing["user-0-0"])
+    assert proposal.excluded == (0,)
+    whole = msgspec.structs.replace(proposal, included=(0, *proposal.included), excluded=())
+    with pytest.raises(PeerError, match="includes a part of the batch of 'user-0-0', not the whole"):
+        clients[me].receive(encode(whole))
+    assert clients[me].receive(outgoing[me]) is not None
+
+
+def test_a_round_is_opened_once():
+    """The last answer deletes what was stored: no process opens the round a second time."""
+    clients, charters = federation("secagg+")
+    outgoing = advanced(started(clients, charters), clients, 4)
+    me = "user-0-0"
+    assert clients[me].receive(outgoing[me]) is not None
+    assert clients[me].rounds.records[SCOPE] == b""
+    with pytest.raises(PeerError, match="Opening came from the server out of order: in the state 'ready'"):
+        clients[me].receive(outgoing[me])
+
+
+def test_a_new_charter_ends_the_round_before_it():
+    """Under the batch's next charter nothing of a round of the last one is answered."""
+    clients, charters = federation("secagg+")
+    outgoing = started(clients, charters).advance()
+    me = "user-0-0"
+    found_batch(rules(inner="secagg+", privacy=2), [clients[name] for name in NAMES[0]], first=1)
+    with pytest.raises(PeerError, match="RosterCall came from the server out of order: in the state 'ready'"):
+        clients[me].receive(outgoing[me])
 
 
 def test_a_refusal_changes_nothing():
