@@ -350,6 +350,30 @@ def test_another_key_than_the_boxs_is_the_senders_lie(before):
     assert list(midway.server.liars) == [LIAR]
 
 
+def test_a_box_under_another_key_than_it_states_frames_nobody(before):
+    """It opens with the key that its sender reveals, and not for its holder: the sender lied all the same."""
+    midway, key, stated = before(SHARE), BoxKey.generate(), BoxKey.generate().public
+    roster = midway.roster
+    route = Route(roster, roster.position[LIAR], 0)
+
+    def alter(at, box):
+        if at != 0:
+            return box
+        content = route.decrypt_shares(midway.me._rounds[SCOPE]._share_key, box)  # noqa: SLF001 - of the holder
+        info = route._info(stated)  # noqa: SLF001 - what its sender makes of the protocol
+        shared = key.agree(roster.lines[0].share_key, who="user-0-0")
+        made = stated + route._cipher(shared, info).encrypt(bytes(12), content, info)  # noqa: SLF001
+        return made + roster.box_format.commit(content, made)
+
+    lying_share(midway, alter)
+    midway.deliver()
+    midway.advance()
+    midway.server.receive(LIAR, encode(Reveal(SCOPE, roster.context, LIAR, key.to_bytes())))
+    midway.advance()
+    assert len(midway.ends_well()) == 6
+    assert list(midway.server.liars) == [LIAR]
+
+
 def test_nothing_is_uploaded_while_complaints_are_open(before):
     """Vectors leave once all complaints are judged: a vector that comes before is refused."""
     midway, other = before(SHARE), before(AGREE)
