@@ -1,11 +1,14 @@
 """Users who answer wrongly where there is an agreement, and what unsealed clients refuse (§5)."""
 
+import hashlib
+
 import msgspec
 import pytest
 
 from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.secagg import IdentityKey, Task, UnsealedClient, run_round, sealed_round, unsealed_round
-from coterie.secagg.crypto.keys import MaskKey
+from coterie.secagg.crypto.encoding import enc
+from coterie.secagg.crypto.keys import MaskKey, verify_signature
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import SCOPE, Batches, Loners, configuration, quantiser, rules, terms
@@ -96,6 +99,24 @@ def test_a_forged_answer_is_refused(phase):
         )
     midway.server.receive(user, midway.answers[user])
     midway.ends_well()
+
+
+@pytest.mark.parametrize("inner", ["secagg", "lightsecagg"])
+def test_uploads_and_agreements_are_for_one_context_roster_and_lists(inner):
+    """What users sign names the round, the roster with all its keys, the sharers, and who is included or not."""
+    midway = Midway(UPLOAD, inner=inner, away={"user-2-0"})
+    midway.deliver(lost={"user-2-0"})
+    upload = from_client(midway.answers["user-1-0"])
+    midway.advance()
+    agreement = from_client(midway.answer("user-1-0"))
+    roster, places = midway.roster, [place.to_bytes(4, "little") for place in range(9)]
+    lines = [enc(line.user, line.identity, line.mask_key, line.share_key) for line in roster.lines]
+    digest = hashlib.sha256(enc("coterie/v2/roster", roster.context, 9, *lines)).digest()
+    everyone, included, excluded = b"".join(places), b"".join(places[:6]), b"".join(places[6:])
+    identity = roster.lines[3].identity
+    signed = (roster.context, digest, everyone)
+    verify_signature(identity, upload.signature, "upload", *signed, who="user-1-0")
+    verify_signature(identity, agreement.signature, "agree", *signed, included, excluded, who="user-1-0")
 
 
 @pytest.mark.parametrize("inner", ["secagg", "lightsecagg"])
