@@ -11,6 +11,7 @@ from coterie.secagg import (
     IdentityKey,
     Membership,
     MemoryStore,
+    SealedClient,
     Task,
     TrustServerForIdentities,
     found_batch,
@@ -183,6 +184,24 @@ def test_a_new_call_ends_the_round_before_it():
     assert isinstance(clients[me].receive(later), Task)
     with pytest.raises(PeerError, match="RosterCall came from the server out of order: in the state 'ready'"):
         clients[me].receive(outgoing[me])
+
+
+def test_a_round_is_stored_with_its_own_sizes(monkeypatch):
+    """A thread that was called to the next round while another one sealed does not get the last one's sizes."""
+    clients, charters = federation("secagg+")
+    me, client, seal = "user-0-0", clients["user-0-0"].new(), SealedClient.seal
+    calls = [sealed_round(charters, at, terms(min_included=least)).start()[me] for at, least in ((0, 4), (1, 6))]
+    update = updates(clients)[me]
+
+    def meanwhile(device, task, values, **options):
+        answer = seal(device, task, values, **options)
+        seal(device, device.receive(calls[1]), values)
+        return answer
+
+    monkeypatch.setattr(SealedClient, "seal", meanwhile)
+    client.seal(client.receive(calls[0]), update)
+    _, number, _, least, *_ = msgspec.msgpack.decode(clients[me].rounds.records[SCOPE])
+    assert (number, least) == (1, 6)
 
 
 def test_a_round_that_was_not_begun_is_not_answered():

@@ -65,10 +65,11 @@ class DurableClient(SealedClient):
         participant = self._rounds.pop(task.scope, None)
         if participant is not None:
             assert isinstance(participant, StorableParticipant)  # noqa: S101 - the protocol is storable
-            terms = task.terms
+            # Not the task's: a thread that was called meanwhile may have put a later round in its place.
+            charter, setting = participant.party.charter, participant.party.setting
             stored = _StoredRound(
-                task.charter, task.round, terms.dimension, terms.min_included, terms.step,
-                participant.context, participant.store(),
+                charter, setting.round, setting.terms.dimension, setting.terms.min_included, setting.terms.step,
+                setting.context, participant.store(),
             )  # fmt: skip
             with self._store.transaction(task.scope) as slot:
                 slot.content = msgspec.msgpack.encode(stored)

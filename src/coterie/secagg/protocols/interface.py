@@ -218,8 +218,8 @@ class StorableParticipant(Participant, Protocol):
     """A participant that a device can store between two messages, and end."""
 
     @property
-    def context(self) -> bytes:
-        """What everything in this round is tied to."""
+    def party(self) -> Party:
+        """Who takes part, and in which round: with these the protocol's `restored` goes on."""
         ...
 
     def store(self) -> bytes:

@@ -45,9 +45,9 @@ class StorableAgreedParticipant(AgreedParticipant, ABC):
     _mask_key: MaskKey
 
     @property
-    def context(self) -> bytes:
-        """What everything in this round is tied to."""
-        return self._setting.context
+    def party(self) -> Party:
+        """Who takes part, and in which round: with these `restored` goes on."""
+        return self._party
 
     def store(self) -> bytes:
         """Return everything that `restored` needs: secrets, for the device's own durable store and nobody else.
