@@ -13,7 +13,7 @@ from rounds import PRIVACY, Party, Sealed, Unsealed, timed_round
 
 from coterie.secagg import Parameters, Quantiser, Seed, Task
 from coterie.secagg.crypto.masking import quantise_into
-from coterie.secagg.protocols.agreed.roster import sparse_neighbourhood
+from coterie.secagg.protocols.agreement.roster import sparse_neighbourhood
 
 PARAMETERS, PIECE, REPEATS = 1_663_370, 1 << 16, 5
 CLIENT_BARS = {"unsealed secagg": 12, "unsealed secagg+": 12, "sealed secagg+": 12, "sealed open": 25}

@@ -13,7 +13,7 @@ import numpy as np
 
 from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.keys import Seed
-from coterie.secagg.protocols.agreed.roster import Graph, sparse_neighbourhood
+from coterie.secagg.protocols.agreement.roster import Graph, sparse_neighbourhood
 
 ROUNDS, BATCH = 10_000, 10
 PARAMETERS = Parameters()

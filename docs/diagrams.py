@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.secagg.protocols import open as collection
-from coterie.secagg.protocols.agreed import messages as agreed
+from coterie.secagg.protocols.agreement import messages as agreement
 from coterie.secagg.protocols.lightsecagg import LightRound
 from coterie.secagg.protocols.pairwise import PairwiseRound
 from coterie.secagg.wire import messages as states
@@ -48,7 +48,7 @@ def arrows(table: Mapping[tuple[Any, Any], Any], steps: Mapping[Any, Any]) -> li
     return found
 
 
-_HELPING = Arrow(agreed.ServerState.SHARED, "in an incomplete batch", agreed.ServerState.HELPING, own=True)
+_HELPING = Arrow(agreement.ServerState.SHARED, "in an incomplete batch", agreement.ServerState.HELPING, own=True)
 DIAGRAMS = {
     "client-enrolment": (states.EnrolmentState, arrows(states.CLIENT_ENROLMENT, {})),
     "client-rounds": (states.ClientState, arrows(states.CLIENT_SEALED, states.CLIENT_STEPS)),
@@ -57,14 +57,14 @@ DIAGRAMS = {
         collection.CollectionState,
         arrows(collection.SERVER_TABLE, collection.SERVER_TABLE_ENDS),
     ),
-    "client-pairwise": (agreed.ParticipantState, arrows(agreed.CLIENT_TABLE, {})),
+    "client-pairwise": (agreement.ParticipantState, arrows(agreement.CLIENT_TABLE, {})),
     "server-pairwise": (
-        agreed.ServerState,
-        [*arrows(PairwiseRound.table, agreed.SERVER_TABLE_ENDS), _HELPING],
+        agreement.ServerState,
+        [*arrows(PairwiseRound.table, agreement.SERVER_TABLE_ENDS), _HELPING],
     ),
     "server-lightsecagg": (
-        agreed.ServerState,
-        [*arrows(LightRound.table, agreed.SERVER_TABLE_ENDS), _HELPING],
+        agreement.ServerState,
+        [*arrows(LightRound.table, agreement.SERVER_TABLE_ENDS), _HELPING],
     ),
 }
 

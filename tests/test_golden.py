@@ -17,7 +17,7 @@ from coterie.ledger import Ledger
 from coterie.ledger.reading import verify
 from coterie.secagg import DurableClient, PreparingClient
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreed.messages import MaskedVector
+from coterie.secagg.protocols.agreement.messages import MaskedVector
 from coterie.secagg.protocols.pairwise import PairwiseRound
 from support.golden import ME, stored_client
 from support.ledgers import LEARNED, NAMES, PLAN

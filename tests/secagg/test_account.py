@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coterie.errors import PeerError, TooFewUsers
 from coterie.secagg import PROTOCOLS, Task, sealed_round, unsealed_round
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreed.messages import MaskedVector
+from coterie.secagg.protocols.agreement.messages import MaskedVector
 from coterie.secagg.protocols.open import SealedVector
 from coterie.secagg.protocols.pairwise import Unmasking
 from support.secagg.batches import Batches, Loners, quantiser, terms

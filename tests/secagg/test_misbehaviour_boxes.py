@@ -12,8 +12,8 @@ from coterie.secagg.crypto.keys import BoxKey
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32
 from coterie.secagg.crypto.shamir import SHARE_BYTES
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreed.boxes import Route, leaf, parcel_bytes, sharing_tree
-from coterie.secagg.protocols.agreed.messages import (
+from coterie.secagg.protocols.agreement.boxes import Route, leaf, parcel_bytes, sharing_tree
+from coterie.secagg.protocols.agreement.messages import (
     Complaint,
     Receipt,
     Reveal,

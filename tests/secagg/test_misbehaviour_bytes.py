@@ -18,7 +18,7 @@ from coterie.secagg import (
 )
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreed.messages import LARGEST_ROSTER
+from coterie.secagg.protocols.agreement.messages import LARGEST_ROSTER
 from coterie.secagg.wire.framing import encode
 from coterie.secagg.wire.messages import Draft, Enrolment, Invitation
 from support.secagg.batches import DIMENSION, SCOPE, configuration, quantiser, rules, terms

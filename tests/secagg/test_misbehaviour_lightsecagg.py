@@ -10,8 +10,8 @@ from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.coding import Code
 from coterie.secagg.crypto.ring import PRIME_31
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreed.boxes import leaf, parcel_bytes, sharing_tree
-from coterie.secagg.protocols.agreed.messages import RevealCall
+from coterie.secagg.protocols.agreement.boxes import leaf, parcel_bytes, sharing_tree
+from coterie.secagg.protocols.agreement.messages import RevealCall
 from coterie.secagg.protocols.lightsecagg import code_for
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import SCOPE

@@ -21,7 +21,7 @@ from coterie.secagg.crypto.keys import MaskKey, ShareKey
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32
 from coterie.secagg.crypto.shamir import SHARE_BYTES
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreed.messages import (
+from coterie.secagg.protocols.agreement.messages import (
     Advertisement,
     Delivery,
     Opening,

@@ -6,7 +6,7 @@ import pytest
 from coterie.errors import PeerError
 from coterie.secagg import found_batch, prepare_round, prepared_round, sealed_round
 from coterie.secagg.protocols import messages_from_client, messages_from_server
-from coterie.secagg.protocols.agreed.messages import Advertisement, Complaint, Opening, Proposal, RevealCall
+from coterie.secagg.protocols.agreement.messages import Advertisement, Complaint, Opening, Proposal, RevealCall
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import DIMENSION, SCOPE, terms
 from support.secagg.prepared import LEAST, Devices, call, refused

@@ -19,7 +19,7 @@ from coterie.secagg import (
 )
 from coterie.secagg.preparation import sharing_setting
 from coterie.secagg.protocols import messages_from_client, messages_from_server
-from coterie.secagg.protocols.agreed.messages import Advertisement, MaskedVector, Proposal
+from coterie.secagg.protocols.agreement.messages import Advertisement, MaskedVector, Proposal
 from coterie.secagg.protocols.interface import RoundSetting
 from coterie.secagg.protocols.lightsecagg import ShareSum
 from coterie.secagg.wire.framing import encode

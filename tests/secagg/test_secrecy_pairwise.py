@@ -16,7 +16,7 @@ from coterie.secagg.batch.membership import seal_masks
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import RING_32
 from coterie.secagg.protocols import messages_from_client, messages_from_server
-from coterie.secagg.protocols.agreed.messages import MaskedVector, RosterCall, SharersCall
+from coterie.secagg.protocols.agreement.messages import MaskedVector, RosterCall, SharersCall
 from coterie.secagg.protocols.pairwise import pair_mask
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import DIMENSION, SCOPE, Batches, Loners, quantiser, terms

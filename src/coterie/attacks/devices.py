@@ -37,13 +37,13 @@ from coterie.secagg import (
 from coterie.secagg.crypto.quantiser import dequantise
 from coterie.secagg.crypto.ring import Words
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreed.messages import (
+from coterie.secagg.protocols.agreement.messages import (
     Advertisement,
     MaskedVector,
     RosterCall,
     RosterLine,
 )
-from coterie.secagg.protocols.agreed.server import AgreedRound
+from coterie.secagg.protocols.agreement.server import AgreedRound
 from coterie.secagg.protocols.interface import Group, RoundSetting
 from coterie.secagg.protocols.open import SealedVector
 from coterie.secagg.server import round_call, unsealed_call

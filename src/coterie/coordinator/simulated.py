@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from coterie.coordinator.secure import Moment
 from coterie.errors import CoterieError, PeerError, UsageError
-from coterie.secagg.crypto.quantiser import Arrays
+from coterie.secagg.crypto.quantiser import Update
 from coterie.secagg.protocols.interface import Client, Outgoing, Task
 from coterie.secagg.wire.framing import Data
 
@@ -40,7 +40,7 @@ class DeviceFailed(CoterieError):  # noqa: N818 - the disk's error: it names wha
 class Contribution(NamedTuple):
     """What a user's training gave."""
 
-    update: Arrays
+    update: Update
     weight: int = 1
 
 

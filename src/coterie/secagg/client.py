@@ -7,7 +7,7 @@ from coterie.secagg.batch.rules import DeviceConfiguration, check_protocol, chec
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import IdentityKey, Seed, hkdf_expand
 from coterie.secagg.crypto.masking import mask_into
-from coterie.secagg.crypto.quantiser import Arrays, Floats, Layout, Quantiser
+from coterie.secagg.crypto.quantiser import Floats, Layout, Quantiser, Update
 from coterie.secagg.crypto.ring import Ring
 from coterie.secagg.protocols import PROTOCOLS, InnerProtocol, messages_from_server
 from coterie.secagg.protocols.interface import Participant, Party, RoundSetting, Task
@@ -120,7 +120,7 @@ class SealedClient:
         check_terms(task.terms, least, configuration)
         return charter, protocol
 
-    def seal(self, task: Task, update: Arrays, *, weight: int = 1, threads: int = 1) -> memoryview:
+    def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> memoryview:
         """Return the first answer to a task, after the update was quantised and masked.
 
         The chain moves past the round durably before anything leaves (§3). The weight of the first seal in a
@@ -176,7 +176,7 @@ class SealedClient:
             return record.sealed_message
 
 
-def flat_update(update: Arrays, terms: Terms) -> Floats:
+def flat_update(update: Update, terms: Terms) -> Floats:
     """Return an update as one row of values; refuse one that has not as many as the terms ask for."""
     values = Layout.of(update).flatten(update)
     if values.size != terms.dimension:
@@ -270,7 +270,7 @@ class UnsealedClient:
         self._rounds.pop(message.scope, None)
         return task
 
-    def seal(self, task: Task, update: Arrays, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
+    def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
         """Return the first answer to a task; the vector, quantised and masked, waits for its phase."""
         asked = self._tasks.get(task.scope)
         if asked is None or asked[0] != task:

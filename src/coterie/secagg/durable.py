@@ -8,7 +8,7 @@ from coterie.errors import UsageError
 from coterie.secagg.batch.charter import Charter
 from coterie.secagg.batch.membership import DeviceStore, Membership, decode_stored
 from coterie.secagg.client import SealedClient, is_phase
-from coterie.secagg.crypto.quantiser import Arrays
+from coterie.secagg.crypto.quantiser import Update
 from coterie.secagg.protocols import PROTOCOLS
 from coterie.secagg.protocols.interface import StorableParticipant, StorableProtocol, Task
 from coterie.secagg.wire.framing import Data, Message
@@ -59,7 +59,7 @@ class DurableClient(SealedClient):
                 slot.content = b""  # a new call ends the round before it
         return task
 
-    def seal(self, task: Task, update: Arrays, *, weight: int = 1, threads: int = 1) -> memoryview:
+    def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> memoryview:
         """Return the first answer to a task; the round's secrets are stored before."""
         answer = super().seal(task, update, weight=weight, threads=threads)
         participant = self._rounds.pop(task.scope, None)

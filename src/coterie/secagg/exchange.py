@@ -11,7 +11,7 @@ from coterie.secagg.batch.membership import Membership
 from coterie.secagg.batch.rules import DeviceConfiguration
 from coterie.secagg.client import SealedClient
 from coterie.secagg.crypto.keys import IdentityKey
-from coterie.secagg.crypto.quantiser import Arrays
+from coterie.secagg.crypto.quantiser import Update
 from coterie.secagg.protocols.interface import Client, RoundResult, ServerRound, Task
 from coterie.secagg.server import BatchFounder, BatchRules
 
@@ -80,7 +80,7 @@ def found_batch(rules: BatchRules, clients: Iterable[SealedClient], first: int =
 def run_round(
     server: ServerRound,
     clients: Mapping[str, Client],
-    train: Callable[[str, Task], Arrays],
+    train: Callable[[str, Task], Update],
     *,
     weights: Mapping[str, int] | None = None,
     loses: Loses = nothing_lost,
@@ -96,7 +96,7 @@ def run_round(
 def exchange_messages(
     server: ServerRound,
     clients: Mapping[str, Client],
-    train: Callable[[str, Task], Arrays],
+    train: Callable[[str, Task], Update],
     *,
     weights: Mapping[str, int] | None = None,
     loses: Loses = nothing_lost,

@@ -18,8 +18,8 @@ from coterie.secagg.client import SealedClient
 from coterie.secagg.crypto.keys import Seed, ShareKey
 from coterie.secagg.crypto.masking import Mask
 from coterie.secagg.protocols import InnerProtocol
-from coterie.secagg.protocols.agreed.boxes import BoxExchange, SentBoxes
-from coterie.secagg.protocols.agreed.messages import (
+from coterie.secagg.protocols.agreement.boxes import BoxExchange, SentBoxes
+from coterie.secagg.protocols.agreement.messages import (
     CLIENT_TABLE,
     ParticipantState,
     Positions,
@@ -27,7 +27,7 @@ from coterie.secagg.protocols.agreed.messages import (
     ServerState,
     SharersCall,
 )
-from coterie.secagg.protocols.agreed.roster import Roster
+from coterie.secagg.protocols.agreement.roster import Roster
 from coterie.secagg.protocols.interface import (
     Group,
     Outgoing,

@@ -21,14 +21,14 @@ from coterie.secagg.wire.framing import LARGEST_ROUND, encode
 from coterie.secagg.wire.messages import (
     SERVER_FOUNDING,
     SERVER_FOUNDING_ENDS,
-    Accepted,
+    CharterAcceptance,
+    CharterSignature,
     Draft,
     Enrolment,
     Founding,
     FoundingState,
     Invitation,
     RoundCall,
-    Signed,
     Terms,
     UnsealedCall,
     following,
@@ -106,19 +106,19 @@ class BatchFounder:
             raise PeerError(f"a message came from {user!r}, who is not to be in this batch")
         message, _ = messages_from_client.decode(data, largest=LARGEST_ANSWER)
         state = following(SERVER_FOUNDING, self._states[user], message, user)
-        assert isinstance(message, Enrolment | Signed | Accepted)  # noqa: S101 - the table has no others
+        assert isinstance(message, Enrolment | CharterSignature | CharterAcceptance)  # noqa: S101 - the table has no others
         if message.scope != self._rules.scope or message.user != user:
             raise PeerError(f"{user} sent a message of {message.user!r} for the scope {message.scope!r}")
         match message:
             case Enrolment():
                 self._members[user] = self._new_member(message)
-            case Signed():
+            case CharterSignature():
                 self._check_digest(user, message.charter)
                 verify_signature(
                     self._members[user].identity, message.signature, "charter", self._draft.encode(), who=user
                 )
                 self._signatures[user] = message.signature
-            case Accepted():
+            case CharterAcceptance():
                 self._check_digest(user, message.charter)
         self._states[user] = state
         return self._go_on()

@@ -17,7 +17,7 @@ from coterie.secagg import (
     write_recipe,
 )
 from coterie.secagg.batch.charter import sign_charter
-from coterie.secagg.batch.rules import Past, check_terms
+from coterie.secagg.batch.rules import DeviceHistory, check_terms
 from support.secagg.batches import configuration, quantiser, terms
 from support.secagg.charters import (
     NEW,
@@ -132,18 +132,18 @@ def test_a_first_round_too_far_ahead_is_refused():
     device = configuration(least_privacy=3, largest_first=1000, largest_skip=10)
     accepts(charter(first=1000), configuration=device)
     refuses("begins with round 1001; this device takes 1000 at most", charter(first=1001), configuration=device)
-    past = Past(FIRST, 7, 1)
+    past = DeviceHistory(FIRST, 7, 1)
     for first in (8, 17):
         accepts(successor(first=first), number=2, past=past, configuration=device)
     for first, rule in ((7, "has sealed round 7 already"), (0, "round 7 already"), (18, "takes 17 at most")):
         refuses(rule, successor(first=first), number=2, past=past, configuration=device)
     # Also where the owner let go of the old charter: rounds never come twice.
-    refuses("round 7 already", charter(first=7), past=Past(None, 7, 1), configuration=device)
+    refuses("round 7 already", charter(first=7), past=DeviceHistory(None, 7, 1), configuration=device)
 
 
 def test_a_largest_weight_below_that_of_the_first_seal_is_refused():
     """Also after an override, and whatever the device's own weight: what is refused must not tell that."""
-    past = Past(None, sealed_round=0, weight_cap=9)
+    past = DeviceHistory(None, sealed_round=0, weight_cap=9)
     for cap in (9, 10):
         accepts(charter(quantiser=quantiser(weight_cap=cap), first=1), past=past)
     refuses(
@@ -299,7 +299,7 @@ def test_a_signature_of_a_stranger_is_refused():
 # --- one charter per data scope ---------------------------------------------------------------------------
 
 FIRST = charter()
-PAST = Past(FIRST, sealed_round=0, weight_cap=1)
+PAST = DeviceHistory(FIRST, sealed_round=0, weight_cap=1)
 
 
 def successor(*joining, leaving=(), **changed):
@@ -335,7 +335,7 @@ def test_a_charter_that_splits_a_batch_is_refused():
     """A batch of 2T is not cut into two of T, though each keeps every other rule."""
     large = charter(*members(*OLD, *NEW))
     half = charter(*(member(user, 2, large.digest) for user in OLD), first=1)
-    refuses("splits the batch .* it lacks 'dia'", half, number=2, past=Past(large, 0, 1))
+    refuses("splits the batch .* it lacks 'dia'", half, number=2, past=DeviceHistory(large, 0, 1))
 
 
 def test_a_member_with_a_new_identity_is_refused():
@@ -413,7 +413,7 @@ def test_scopes_do_not_bind_one_another():
     """What was sealed in one scope says nothing about another; mixing them up is the caller's mistake."""
     accepts(charter(scope="photos"))
     with pytest.raises(UsageError, match="the past is of the scope 'photos', the charter of 'keyboard'"):
-        ask(FIRST, None, past=Past(charter(scope="photos"), 0, 1))
+        ask(FIRST, None, past=DeviceHistory(charter(scope="photos"), 0, 1))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from coterie.errors import PeerError
 from coterie.secagg.preparation import CLIENT_PREPARING
 from coterie.secagg.protocols import PROTOCOLS, messages_from_client, messages_from_server
 from coterie.secagg.protocols import open as collection
-from coterie.secagg.protocols.agreed import messages as agreed
-from coterie.secagg.protocols.agreed.messages import ParticipantState, ServerState, SharersCall
+from coterie.secagg.protocols.agreement import messages as agreed
+from coterie.secagg.protocols.agreement.messages import ParticipantState, ServerState, SharersCall
 from coterie.secagg.protocols.lightsecagg import LightRound, PreparationCall
 from coterie.secagg.protocols.open import CollectionState
 from coterie.secagg.protocols.pairwise import PairwiseRound

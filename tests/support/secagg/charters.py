@@ -8,7 +8,7 @@ import pytest
 from coterie.errors import PeerError
 from coterie.secagg import Charter, IdentityKey, Member, SealKey, TrustServerForIdentities
 from coterie.secagg.batch.charter import sign_charter
-from coterie.secagg.batch.rules import Past, check_charter, check_members, check_signatures
+from coterie.secagg.batch.rules import DeviceHistory, check_charter, check_members, check_signatures
 from support.secagg.batches import configuration, quantiser
 
 OLD, NEW = ("ana", "bob", "cem"), ("dia", "eva", "fin")
@@ -51,7 +51,7 @@ def signatures(signed):
 def ask(asked, signed, number=1, *, verify_member=None, **changes):
     """Let ana's device check a charter; `signed` is None before anybody has signed."""
     own = {"user": "ana", "identity": identity("ana").public, "seal": seal("ana", number).public}
-    check_charter(asked, **{**own, "configuration": DEVICE, "past": Past(), **changes})
+    check_charter(asked, **{**own, "configuration": DEVICE, "past": DeviceHistory(), **changes})
     check_members(asked, verify_member or TrustServerForIdentities())
     if signed is not None:
         check_signatures(asked, signed)

@@ -17,8 +17,8 @@ from coterie.secagg.crypto.keys import verify_signature
 from coterie.secagg.preparation import CLIENT_PREPARING, LightPreparation, PreparedRound
 from coterie.secagg.protocols import messages_from_client, messages_from_server
 from coterie.secagg.protocols import open as collection
-from coterie.secagg.protocols.agreed import messages as agreed
-from coterie.secagg.protocols.agreed.messages import (
+from coterie.secagg.protocols.agreement import messages as agreed
+from coterie.secagg.protocols.agreement.messages import (
     Advertisement,
     Delivery,
     MaskedVector,
@@ -42,7 +42,8 @@ from coterie.secagg.wire.messages import (
     CLIENT_UNSEALED,
     SERVER_FOUNDING,
     SERVER_FOUNDING_ENDS,
-    Accepted,
+    CharterAcceptance,
+    CharterSignature,
     ClientState,
     Draft,
     Enrolment,
@@ -50,7 +51,6 @@ from coterie.secagg.wire.messages import (
     Founding,
     Invitation,
     RoundCall,
-    Signed,
     Terms,
     UnsealedCall,
 )
@@ -228,7 +228,7 @@ def check_founder(stage, message, answer, before, after):
     _, new_members, new_signatures, new_charter = (after[0][name] for name in names)
     user = stage.sender
     assert (message.scope, message.user) == (SCOPE, user)
-    assert bool(answer) == (user == "cas" and not isinstance(message, Accepted))
+    assert bool(answer) == (user == "cas" and not isinstance(message, CharterAcceptance))
     if isinstance(message, Enrolment):
         line = new_members[user]
         assert (line.identity, line.seal, line.predecessor) == (
@@ -244,7 +244,7 @@ def check_founder(stage, message, answer, before, after):
         assert message == good
         assert (new_members, new_charter) == (members, charter)
         assert new_signatures == (
-            {**signatures, user: good.signature} if isinstance(message, Signed) else signatures
+            {**signatures, user: good.signature} if isinstance(message, CharterSignature) else signatures
         )
     assert states.keys() == {"ana", "bob", "cas"}
 

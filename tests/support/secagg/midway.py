@@ -6,7 +6,7 @@ import pytest
 from coterie.errors import PeerError
 from coterie.secagg import Task, run_round, sealed_round
 from coterie.secagg.protocols import PROTOCOLS, messages_from_client, messages_from_server
-from coterie.secagg.protocols.agreed.messages import RosterLine
+from coterie.secagg.protocols.agreement.messages import RosterLine
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import Batches, quantiser, terms
 from support.secagg.servers import packed, refused

@@ -11,7 +11,7 @@ from coterie.secagg import (
     sealed_round,
     simulated_client,
 )
-from coterie.secagg.protocols.agreed.messages import (
+from coterie.secagg.protocols.agreement.messages import (
     Advertisement,
     Agreement,
     Delivery,

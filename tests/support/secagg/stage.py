@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 
 from coterie.secagg import PreparingClient, SealedClient, UnsealedClient
-from coterie.secagg.protocols.agreed.boxes import leaf
-from coterie.secagg.protocols.agreed.messages import Complaint, ParticipantState, RevealCall, SharersCall
+from coterie.secagg.protocols.agreement.boxes import leaf
+from coterie.secagg.protocols.agreement.messages import Complaint, ParticipantState, RevealCall, SharersCall
 from coterie.secagg.protocols.lightsecagg import PreparationCall
 from coterie.secagg.wire.framing import encode
 from coterie.secagg.wire.messages import RoundCall

@@ -15,7 +15,7 @@ from coterie.secagg import (
 )
 from coterie.secagg.crypto.ring import PRIME_31
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreed.messages import (
+from coterie.secagg.protocols.agreement.messages import (
     Advertisement,
     Agreement,
     Delivery,
@@ -33,13 +33,13 @@ from coterie.secagg.protocols.open import SealedVector
 from coterie.secagg.protocols.pairwise import Sharing, Unmasking
 from coterie.secagg.wire.framing import encode
 from coterie.secagg.wire.messages import (
-    Accepted,
+    CharterAcceptance,
+    CharterSignature,
     Draft,
     Enrolment,
     Founding,
     Invitation,
     RoundCall,
-    Signed,
     UnsealedCall,
 )
 from support.secagg.batches import SCOPE, configuration, quantiser, rules, terms
@@ -47,7 +47,7 @@ from support.secagg.preparations import Preparations
 from support.secagg.servers import UPDATE, Enrolling, call, packed
 from support.secagg.stage import Stage, after_boxes, complaint_about
 
-ENROLMENT = ((Invitation, Enrolment), (Draft, Signed), (Founding, Accepted))
+ENROLMENT = ((Invitation, Enrolment), (Draft, CharterSignature), (Founding, CharterAcceptance))
 """What a client is sent on its way into a batch, and its answers."""
 PHASES = (
     (RosterCall, Sharing),

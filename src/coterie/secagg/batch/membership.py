@@ -9,20 +9,26 @@ import msgspec
 
 from coterie.errors import PeerError, UsageError
 from coterie.secagg.batch.charter import Charter, VerifyMember, ordered, sign_charter
-from coterie.secagg.batch.rules import DeviceConfiguration, Past, check_charter, check_members, check_signatures
+from coterie.secagg.batch.rules import (
+    DeviceConfiguration,
+    DeviceHistory,
+    check_charter,
+    check_members,
+    check_signatures,
+)
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed, hkdf, hkdf_expand
 from coterie.secagg.crypto.masking import Mask
 from coterie.secagg.wire.framing import encode
 from coterie.secagg.wire.messages import (
     CLIENT_ENROLMENT,
-    Accepted,
+    CharterAcceptance,
+    CharterSignature,
     Draft,
     Enrolment,
     EnrolmentState,
     Founding,
     Invitation,
-    Signed,
     following,
 )
 
@@ -170,9 +176,9 @@ class DeviceRecord(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         return _stored_charter(self.sealed_charter) if self.sealed_charter else None
 
     @property
-    def past(self) -> Past:
+    def past(self) -> DeviceHistory:
         """What binds the charters to come."""
-        return Past(self.sealed_under, self.sealed_round, self.weight_cap)
+        return DeviceHistory(self.sealed_under, self.sealed_round, self.weight_cap)
 
     @property
     def chain(self) -> Chain:
@@ -276,7 +282,7 @@ class Membership:
             self._check(charter, message, record)
             record.signed_draft = charter.digest
         signature = sign_charter(charter, self.identity)
-        return encode(Signed(charter.scope, self.user, charter.digest, signature))
+        return encode(CharterSignature(charter.scope, self.user, charter.digest, signature))
 
     def accept_founding(self, message: Founding) -> bytes:
         """Accept the charter that this device and all other members have signed (§3).
@@ -297,7 +303,7 @@ class Membership:
             record.pending_seal_key = record.signed_draft = b""
             record.sealed_message = memoryview(b"")
             record.move_chain(chain)
-        return encode(Accepted(charter.scope, self.user, charter.digest))
+        return encode(CharterAcceptance(charter.scope, self.user, charter.digest))
 
     def override(self, scope: str) -> None:
         """Let go of the charter that this device sealed under: the next one may split its batch (§2).

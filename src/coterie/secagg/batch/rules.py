@@ -96,7 +96,7 @@ _LIMITS = (
 
 
 @dataclass(frozen=True)
-class Past:
+class DeviceHistory:
     """What a device has done before in a data scope, as far as it binds the device's future (§2)."""
 
     sealed_under: Charter | None = None
@@ -117,7 +117,7 @@ def check_charter(
     identity: bytes,
     seal: bytes,
     configuration: DeviceConfiguration,
-    past: Past,
+    past: DeviceHistory,
 ) -> None:
     """Refuse a charter that breaks a rule of §2 that its bytes alone can show, with a PeerError that names it.
 
@@ -278,7 +278,7 @@ def _check_own(charter: Charter, user: str, identity: bytes, seal: bytes, sealed
         )
 
 
-def _check_start(charter: Charter, configuration: DeviceConfiguration, past: Past) -> None:
+def _check_start(charter: Charter, configuration: DeviceConfiguration, past: DeviceHistory) -> None:
     """Refuse a first round that lies in the past or too far ahead."""
     if charter.first <= past.sealed_round:
         raise PeerError(

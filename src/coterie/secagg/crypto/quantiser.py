@@ -16,7 +16,7 @@ from coterie.values import FloatArray
 from coterie.values.checks import check_count
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
-Arrays: TypeAlias = Floats | Mapping[str, Floats]
+Update: TypeAlias = Floats | Mapping[str, Floats]
 
 FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
 
@@ -38,7 +38,7 @@ class Layout:
     dtypes: tuple[str, ...]
 
     @classmethod
-    def of(cls, arrays: Arrays) -> "Layout":
+    def of(cls, arrays: Update) -> "Layout":
         """Return the layout of these arrays, in the order in which they come."""
         names = tuple(arrays) if isinstance(arrays, Mapping) else None
         parts = _parts(arrays)
@@ -54,7 +54,7 @@ class Layout:
         """The number of values."""
         return sum(math.prod(shape) for shape in self.shapes)
 
-    def flatten(self, arrays: Arrays) -> Floats:
+    def flatten(self, arrays: Update) -> Floats:
         """Return all values in one row: float64 if any array is, else float32; not copied where that can be."""
         names = self.names
         if names is not None and isinstance(arrays, Mapping) and arrays.keys() == set(names):
@@ -80,7 +80,7 @@ class Layout:
         return shaped[0] if self.names is None else dict(zip(self.names, shaped, strict=True))
 
 
-def _parts(arrays: Arrays) -> list[Floats]:
+def _parts(arrays: Update) -> list[Floats]:
     return list(arrays.values()) if isinstance(arrays, Mapping) else [arrays]
 
 

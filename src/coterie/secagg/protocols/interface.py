@@ -12,7 +12,7 @@ from coterie.secagg.batch.charter import Parameters, VerifyMember
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import IdentityKey
 from coterie.secagg.crypto.masking import Mask
-from coterie.secagg.crypto.quantiser import Arrays, Quantiser, Sum
+from coterie.secagg.crypto.quantiser import Quantiser, Sum, Update
 from coterie.secagg.crypto.ring import Ring, Words
 from coterie.secagg.wire.framing import Data, Message
 from coterie.secagg.wire.messages import Terms
@@ -289,6 +289,6 @@ class Client(Protocol):
         """Take in a message; return the answer to send, a task to train for and then `seal`, or nothing."""
         ...
 
-    def seal(self, task: Task, update: Arrays, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
+    def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
         """Return the first answer of the round."""
         ...

@@ -12,17 +12,17 @@ from coterie.secagg.crypto.coding import Code
 from coterie.secagg.crypto.keys import SIGNATURE_BYTES, Seed
 from coterie.secagg.crypto.masking import Keystream, Mask
 from coterie.secagg.crypto.ring import PRIME_31, Ring, Words
-from coterie.secagg.protocols.agreed import AgreedProtocol
-from coterie.secagg.protocols.agreed.boxes import DIGEST_BYTES, BoxExchange, leaf, sharing_tree, stated_leaves
-from coterie.secagg.protocols.agreed.client import AgreedParticipant
-from coterie.secagg.protocols.agreed.messages import FROM_SERVER, RosterLine
-from coterie.secagg.protocols.agreed.roster import (
+from coterie.secagg.protocols.agreement import AgreedProtocol
+from coterie.secagg.protocols.agreement.boxes import DIGEST_BYTES, BoxExchange, leaf, sharing_tree, stated_leaves
+from coterie.secagg.protocols.agreement.client import AgreedParticipant
+from coterie.secagg.protocols.agreement.messages import FROM_SERVER, RosterLine
+from coterie.secagg.protocols.agreement.roster import (
     BoxFormat,
     NeighbourhoodOf,
     Roster,
     complete_neighbourhood,
 )
-from coterie.secagg.protocols.agreed.server import AgreedRound, check_words
+from coterie.secagg.protocols.agreement.server import AgreedRound, check_words
 from coterie.secagg.protocols.interface import Group, Party, RoundSetting
 from coterie.secagg.wire.framing import (
     Count,

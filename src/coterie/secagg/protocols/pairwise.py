@@ -20,18 +20,18 @@ from coterie.secagg.crypto.keys import MaskKey, Seed, hkdf
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring, Words
 from coterie.secagg.crypto.shamir import LIMBS, SHARE_BYTES, are_shares, combine_all, correct, split
-from coterie.secagg.protocols.agreed import AgreedProtocol
-from coterie.secagg.protocols.agreed.boxes import DIGEST_BYTES, BoxExchange, leaves_of, sharing_tree
-from coterie.secagg.protocols.agreed.messages import RosterLine, SharersCall
-from coterie.secagg.protocols.agreed.roster import (
+from coterie.secagg.protocols.agreement import AgreedProtocol
+from coterie.secagg.protocols.agreement.boxes import DIGEST_BYTES, BoxExchange, leaves_of, sharing_tree
+from coterie.secagg.protocols.agreement.messages import RosterLine, SharersCall
+from coterie.secagg.protocols.agreement.roster import (
     BoxFormat,
     NeighbourhoodOf,
     Roster,
     complete_neighbourhood,
     sparse_neighbourhood,
 )
-from coterie.secagg.protocols.agreed.server import AgreedRound
-from coterie.secagg.protocols.agreed.stored import StorableAgreedParticipant
+from coterie.secagg.protocols.agreement.server import AgreedRound
+from coterie.secagg.protocols.agreement.storage import StorableAgreedParticipant
 from coterie.secagg.protocols.interface import Group, Party, RoundSetting
 from coterie.secagg.wire.framing import Digest, Message, Scope, Signature, UserId, encode
 from coterie.values import IntArray

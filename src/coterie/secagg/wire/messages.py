@@ -39,7 +39,7 @@ class Draft(Message, frozen=True, tag=3):
     charter: bytes
 
 
-class Signed(Message, frozen=True, tag=4):
+class CharterSignature(Message, frozen=True, tag=4):
     """Client to server: my signature over the charter of this digest (§2)."""
 
     scope: Scope
@@ -55,7 +55,7 @@ class Founding(Message, frozen=True, tag=5):
     signatures: Annotated[dict[UserId, Signature], msgspec.Meta(max_length=LARGEST_BATCH)]
 
 
-class Accepted(Message, frozen=True, tag=6):
+class CharterAcceptance(Message, frozen=True, tag=6):
     """Client to server: I accepted the charter and am ready for its rounds (§3)."""
 
     scope: Scope
@@ -98,7 +98,7 @@ class UnsealedCall(Message, frozen=True, tag=9):
     min_included: Count
 
 
-FROM_CLIENT = (Enrolment, Signed, Accepted)
+FROM_CLIENT = (Enrolment, CharterSignature, CharterAcceptance)
 FROM_SERVER = (Invitation, Draft, Founding, RoundCall, UnsealedCall)
 
 
@@ -194,8 +194,8 @@ CLIENT_STEPS: dict[tuple[ClientState, str], ClientState] = {
 """What a client does by itself."""
 SERVER_FOUNDING: dict[tuple[FoundingState, type[Message]], FoundingState] = {
     (FoundingState.INVITED, Enrolment): FoundingState.ENROLLED,
-    (FoundingState.DRAFTED, Signed): FoundingState.SIGNED,
-    (FoundingState.FOUNDED, Accepted): FoundingState.DONE,
+    (FoundingState.DRAFTED, CharterSignature): FoundingState.SIGNED,
+    (FoundingState.FOUNDED, CharterAcceptance): FoundingState.DONE,
 }
 SERVER_FOUNDING_ENDS: dict[FoundingState, FoundingState] = {
     FoundingState.ENROLLED: FoundingState.DRAFTED,
@@ -209,9 +209,9 @@ S = TypeVar("S", bound=Enum)
 def following(table: dict[tuple[S, type[Message]], S], state: S, message: Message, sender: str) -> S:
     """Return the state after a message; refuse one that is out of order.
 
-    >>> following(SERVER_FOUNDING, FoundingState.INVITED, Accepted("s", "ann", bytes(32)), "ann")
+    >>> following(SERVER_FOUNDING, FoundingState.INVITED, CharterAcceptance("s", "ann", bytes(32)), "ann")
     Traceback (most recent call last):
-    coterie.errors.PeerError: Accepted came from ann out of order: in the state 'invited' only Enrolment is expected
+    coterie.errors.PeerError: CharterAcceptance came from ann out of order: in the state 'invited' only Enrolment is expected
     """  # noqa: E501 - the message is one line
     after = table.get((state, type(message)))
     if after is None:

@@ -13,7 +13,7 @@ from coterie.secagg.crypto.keys import Seed
 from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import PRIME_31
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreed.messages import MaskedVector
+from coterie.secagg.protocols.agreement.messages import MaskedVector
 from coterie.secagg.protocols.lightsecagg import ShareSum
 from support.secagg.batches import Batches, Loners, quantiser, terms
 from support.secagg.servers import packed

@@ -6,8 +6,8 @@ import pytest
 from coterie.errors import PeerError
 from coterie.secagg import IdentityKey, Parameters, Seed
 from coterie.secagg.crypto.keys import BoxKey, ShareKey
-from coterie.secagg.protocols.agreed.boxes import MerkleTree, Route, leaf, path_root, stated_leaves
-from coterie.secagg.protocols.agreed.messages import RosterLine
+from coterie.secagg.protocols.agreement.boxes import MerkleTree, Route, leaf, path_root, stated_leaves
+from coterie.secagg.protocols.agreement.messages import RosterLine
 from coterie.secagg.protocols.lightsecagg import CodedRoster, code_for
 from support.secagg.batches import quantiser, terms
 from support.secagg.vectors import DECODE, cases, check_message

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coterie.secagg import Seed
 from coterie.secagg.batch.charter import Parameters
-from coterie.secagg.protocols.agreed.roster import (
+from coterie.secagg.protocols.agreement.roster import (
     Graph,
     Neighbourhood,
     complete_neighbourhood,

@@ -9,8 +9,8 @@ from coterie.errors import PeerError
 from coterie.secagg import Task, unsealed_round
 from coterie.secagg.crypto.shamir import SHARE_BYTES
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreed.boxes import leaf, sharing_tree
-from coterie.secagg.protocols.agreed.messages import Complaint, Receipt
+from coterie.secagg.protocols.agreement.boxes import leaf, sharing_tree
+from coterie.secagg.protocols.agreement.messages import Complaint, Receipt
 from coterie.secagg.protocols.pairwise import PAIRS, Sharing, Unmasking
 from coterie.secagg.wire.framing import encode
 from support.secagg.batches import SCOPE, Loners, quantiser, terms

@@ -11,9 +11,9 @@ from coterie.secagg.crypto.keys import BoxKey, MaskKey, ShareKey, verify_signatu
 from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import RING_32
 from coterie.secagg.crypto.shamir import combine, split
-from coterie.secagg.protocols.agreed.boxes import MerkleTree, Route, leaf, leaves_of, path_root
-from coterie.secagg.protocols.agreed.messages import RosterLine
-from coterie.secagg.protocols.agreed.roster import (
+from coterie.secagg.protocols.agreement.boxes import MerkleTree, Route, leaf, leaves_of, path_root
+from coterie.secagg.protocols.agreement.messages import RosterLine
+from coterie.secagg.protocols.agreement.roster import (
     Graph,
     check_line,
     complete_neighbourhood,

@@ -7,9 +7,9 @@ import msgspec
 import numpy as np
 
 from coterie.secagg.crypto.keys import MaskKey, Seed, ShareKey
-from coterie.secagg.protocols.agreed.boxes import SentBoxes
-from coterie.secagg.protocols.agreed.client import AgreedParticipant
-from coterie.secagg.protocols.agreed.messages import ParticipantState, Positions, RosterLine
+from coterie.secagg.protocols.agreement.boxes import SentBoxes
+from coterie.secagg.protocols.agreement.client import AgreedParticipant
+from coterie.secagg.protocols.agreement.messages import ParticipantState, Positions, RosterLine
 from coterie.secagg.protocols.interface import Party
 
 

@@ -14,8 +14,8 @@ from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.secagg.crypto.keys import verify_signature
 from coterie.secagg.crypto.quantiser import dequantise
 from coterie.secagg.crypto.ring import Ring, Words
-from coterie.secagg.protocols.agreed.boxes import BoxExchange
-from coterie.secagg.protocols.agreed.messages import (
+from coterie.secagg.protocols.agreement.boxes import BoxExchange
+from coterie.secagg.protocols.agreement.messages import (
     LARGEST_ROSTER,
     SERVER_TABLE_ENDS,
     Advertisement,
@@ -32,7 +32,7 @@ from coterie.secagg.protocols.agreed.messages import (
     SharersCall,
     server_table,
 )
-from coterie.secagg.protocols.agreed.roster import Roster, check_line
+from coterie.secagg.protocols.agreement.roster import Roster, check_line
 from coterie.secagg.protocols.interface import (
     Exposure,
     Group,

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 
 from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.ring import Ring
-from coterie.secagg.protocols.agreed.client import AgreedParticipant
-from coterie.secagg.protocols.agreed.messages import FROM_SERVER
-from coterie.secagg.protocols.agreed.server import AgreedRound
+from coterie.secagg.protocols.agreement.client import AgreedParticipant
+from coterie.secagg.protocols.agreement.messages import FROM_SERVER
+from coterie.secagg.protocols.agreement.server import AgreedRound
 from coterie.secagg.protocols.interface import Group, Party, RoundSetting
 from coterie.secagg.wire.framing import Message
 

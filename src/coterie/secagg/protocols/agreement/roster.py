@@ -18,7 +18,7 @@ from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import KEY_BYTES, MaskKey, Seed, ShareKey, check_exchange_key, verify_signature
 from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import RING_32
-from coterie.secagg.protocols.agreed.messages import Advertisement, Positions, RosterLine
+from coterie.secagg.protocols.agreement.messages import Advertisement, Positions, RosterLine
 from coterie.secagg.protocols.interface import RoundSetting
 from coterie.values import IntArray
 

@@ -13,8 +13,8 @@ from coterie.errors import PeerError
 from coterie.secagg.crypto.keys import SIGNATURE_BYTES, Seed, ShareKey, verify_signature
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import Words
-from coterie.secagg.protocols.agreed.boxes import ReceivedBoxes, SentBoxes
-from coterie.secagg.protocols.agreed.messages import (
+from coterie.secagg.protocols.agreement.boxes import ReceivedBoxes, SentBoxes
+from coterie.secagg.protocols.agreement.messages import (
     CLIENT_TABLE,
     Advertisement,
     Agreement,
@@ -32,7 +32,7 @@ from coterie.secagg.protocols.agreed.messages import (
     ServerPhase,
     SharersCall,
 )
-from coterie.secagg.protocols.agreed.roster import Roster, check_positions, check_roster
+from coterie.secagg.protocols.agreement.roster import Roster, check_positions, check_roster
 from coterie.secagg.protocols.interface import Party
 from coterie.secagg.wire.framing import Message, blank, encode, rewrite
 from coterie.secagg.wire.messages import following
