@@ -5,6 +5,7 @@ import multiprocessing
 import subprocess
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
@@ -164,6 +165,9 @@ def test_a_configuration_holds_what_json_holds():
     assert Recipe.decode(RECIPE.encode()) == RECIPE
     with pytest.raises(PeerError, match="not one of a Flower federation"):
         Recipe.decode(b'{"lr":0.5}')
+    reversed_bounds = msgspec.structs.replace(RECIPE, evaluate_metrics=[("loss", 2.0, 1.0)])
+    with pytest.raises(PeerError, match=r"bounds of the metric 'loss' are 2\.0 and 1\.0"):
+        Recipe.decode(reversed_bounds.encode())
 
 
 def test_coterie_does_not_import_flower():

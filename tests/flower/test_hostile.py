@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, RecordDict
 from flwr.serverapp import strategy as flower
 
 from coterie.coordinator.secure import Moment, form_batches
@@ -21,7 +21,19 @@ from coterie.secagg import PROTOCOLS, BatchFounder, BatchRules, Charter, Quantis
 from coterie.secagg.crypto.quantiser import dequantise
 from coterie.selection import consecutive
 from support.deployment import until
-from support.flower_app import START, USERS, app, averaged, federation, mod, model, sealed, start
+from support.flower_app import (
+    START,
+    USERS,
+    app,
+    averaged,
+    examples,
+    federation,
+    mod,
+    model,
+    sealed,
+    start,
+    trained,
+)
 from support.flower_nodes import Nodes
 
 
@@ -154,7 +166,7 @@ def test_a_configuration_with_the_round_is_refused(hostile):
     assert "sent a training configuration with the round" in hostile.refusals(0)
 
 
-@pytest.mark.parametrize("kind", [MessageType.TRAIN, MessageType.EVALUATE])
+@pytest.mark.parametrize("kind", [MessageType.TRAIN, MessageType.EVALUATE, MessageType.QUERY])
 def test_a_plain_strategy_gets_nothing(tmp_path, kind):
     """Messages of a strategy that is not sealed never reach the app: the reply has neither model nor reason."""
     nodes = federation(tmp_path, users=2)
@@ -211,9 +223,73 @@ def test_what_goes_wrong_in_the_app_stays_on_the_device(tmp_path, caplog):
     nodes = Nodes(app(mod(tmp_path), failing), range(USERS))
     start(sealed(tmp_path, flower.FedAvg()), nodes)
     assert "patient 4711" in caplog.text
+    assert "the app's train function fails on the nodes: their own logs say so" in caplog.text
     for _, reply in nodes.seen:
         assert not reply.has_error()
         text = repr(dict(reply.content.config_records["coterie"]))
         assert "patient" not in text
         if has_bytes(reply.content):
             assert b"patient" not in unwrap(reply.content)
+
+
+def no_number(reply):
+    """A weight that is no number, as of a device whose data are not what the app expects."""
+    reply.content["metrics"]["num-examples"] = float("nan")
+
+
+def another_shape(reply):
+    """A model of another shape."""
+    reply.content["arrays"] = ArrayRecord({"weights": Array(np.zeros(3)), "steps": Array(np.asarray(9))})
+
+
+def no_metrics(reply):
+    """No metrics at all."""
+    del reply.content["metrics"]
+
+
+def an_exception(reply):
+    """Nothing, and the reason."""
+    raise ValueError(reply)
+
+
+@pytest.mark.parametrize("spoil", [no_number, another_shape, no_metrics, an_exception])
+def test_a_device_whose_app_fails_answers_as_any_other(tmp_path, spoil):
+    """Whether a function fails depends on data: the reply does not show it; zeros of weight 1 are sealed."""
+
+    def failing(message, context, call_next):
+        reply = call_next(message, context)
+        if context.node_config["partition-id"] == 1:
+            spoil(reply)
+        return reply
+
+    nodes = Nodes(app(mod(tmp_path), failing), range(USERS))
+    result = start(sealed(tmp_path, flower.FedAvg()), nodes)
+    shapes = [[] for _ in range(USERS)]
+    for partition, reply in nodes.seen:
+        content = reply.content
+        shapes[partition].append((kind_of(content), len(unwrap(content)) if has_bytes(content) else 0))
+    assert shapes[1] == shapes[0]
+    updates = [trained(START["weights"], partition) - START["weights"] for partition in range(USERS)]
+    counts = [examples(partition) for partition in range(USERS)]
+    updates[1], counts[1] = np.zeros_like(updates[1]), 1
+    expected = START["weights"] + np.average(updates, axis=0, weights=counts)
+    assert result.arrays["weights"].numpy() == pytest.approx(expected, abs=1e-4)
+
+
+def test_more_values_than_model_and_metrics_have_are_refused(hostile):
+    """The dimension of a round is that of its model and its metrics; the app is not called for another."""
+    wide = dataclasses.replace(hostile.terms(), dimension=START["weights"].size + 1)
+    assert hostile.ask(sealed_round([hostile.charters[0]], 1, wide).start()) == {}
+    assert "the server asked for 31 values; model and metrics have 30" in hostile.refusals(0)
+
+
+def test_a_refusal_that_cannot_be_written_down_is_no_different(tmp_path):
+    """A disk that is full, or a log that is no file, changes nothing of what the server sees."""
+    (tmp_path / "devices" / "partition-0" / REFUSALS).mkdir(parents=True)
+    nodes = federation(tmp_path, users=2)
+    with nodes.running() as grid:
+        list(Post(grid).send(dict.fromkeys(nodes.ids.values(), RecordDict({"arrays": model()})), 30.0))
+    assert [partition for partition, _ in nodes.seen] == [0, 1]
+    for _, reply in nodes.seen:
+        assert not reply.has_error()
+        assert dict(reply.content.config_records["coterie"]) == {"kind": REFUSAL}

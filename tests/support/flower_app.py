@@ -69,6 +69,11 @@ def app(*mods):
         metrics = MetricRecord({"loss": loss(weights, partition), "num-examples": examples(partition)})
         return Message(RecordDict({"metrics": metrics}), reply_to=msg)
 
+    @client.query()
+    def query(msg, context):
+        partition = int(context.node_config["partition-id"])
+        return Message(RecordDict({"metrics": MetricRecord({"examples": examples(partition)})}), reply_to=msg)
+
     return client
 
 

@@ -283,11 +283,25 @@ class Federation:
             after.append((arrays, aggregated, digest))
             return {MODEL: digest}
 
-        self._run(work, len(metrics.bounds) + work.dimension, number - 1, keep)
+        outcome = self._run(work, len(metrics.bounds) + work.dimension, number - 1, keep)
         if not after:
             return None
         self.arrays, aggregated, self._digest = after[0]
+        self._warn_if_still(outcome, work.dimension)
         return aggregated
+
+    def _warn_if_still(self, outcome: RoundOutcome, dimension: int) -> None:
+        """Say that the model stands still: a device whose app fails seals zeros, and cannot tell the server."""
+        assert outcome.mean is not None  # noqa: S101 - the round is committed
+        change = np.abs(outcome.mean[:dimension]).max(initial=0.0)
+        if change <= self._batch_rules(self._plan).quantiser.step:
+            LOG.warning(
+                "Coterie: the model moved by %.2g at most, which is no more than rounding. Either nothing is left "
+                "to learn, or the clip of %g is far above all updates, or the app's train function fails on the "
+                "nodes: their own logs say so",
+                change,
+                self._settings.clip,
+            )
 
     def evaluate(self, number: int) -> MetricRecord | None:
         """Run a round of evaluation: its vectors have the metrics and nothing else."""

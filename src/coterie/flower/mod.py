@@ -15,7 +15,7 @@ from coterie.errors import CoterieError, PeerError, UsageError
 from coterie.flower.device import Device, app_configuration
 from coterie.flower.envelope import HELLO, INTRODUCTION, LOG, MESSAGE, REFUSAL, field_of, kind_of, unwrap, wrap
 from coterie.flower.model import Work
-from coterie.flower.recipe import ROUND, Recipe
+from coterie.flower.recipe import ROUND, Metrics, Recipe
 from coterie.secagg import DurableClient, Task, VerifyMember
 from coterie.secagg.crypto.quantiser import Floats
 
@@ -63,8 +63,7 @@ class SealingMod:
             content = self._answer(device, message, context, call_next)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong, its words must not reach the server
             if device is not None and isinstance(error, PeerError):
-                device.note_refusal(str(error))
-                LOG.warning("Coterie refused what the server asked for: %s", error)
+                _note_refusal(device, error)
             else:
                 LOG.error("Coterie cannot answer: %s", error, exc_info=not isinstance(error, CoterieError))
             content = wrap(REFUSAL)
@@ -98,24 +97,58 @@ class SealingMod:
     def _seal_update(
         self, client: DurableClient, task: Task, message_type: str, context: Context, call_next: ClientAppCallable
     ) -> memoryview:
-        """Let the app do the work of a round, and seal what it gives."""
+        """Let the app do the work of a round, and seal what it gives.
+
+        What the server asked for wrongly is refused before the app is called. From then on there is an answer,
+        whatever the app does: silence that depends on data would tell of them (docs/threat-model.md). Where the
+        app fails, zeros are sealed with weight 1; the device's log says why.
+        """
         recipe, work = Recipe.decode(task.recipe), Work.decode(task.terms.model)
         if work.kind != message_type:
             raise PeerError(f"the server asked to {work.kind} in a message of type {message_type!r}")
+        metrics = recipe.metrics(evaluation=work.kind == "evaluate")
+        dimension = len(metrics.bounds) + (work.dimension if work.kind == "train" else 0)
+        if task.terms.dimension != dimension:
+            raise PeerError(
+                f"the server asked for {task.terms.dimension} values; model and metrics have {dimension}"
+            )
         with client.membership.record(task.scope) as record:
             clip = record.in_force.quantiser.clip
-        reply = call_app(recipe, work, task.terms.step, context, call_next)
-        values = _only(reply.metric_records, "MetricRecord")
-        coordinates = recipe.metrics(evaluation=work.kind == "evaluate").coordinates(values, clip)
-        update: Floats = (
-            work.update(_only(reply.array_records, "ArrayRecord"), coordinates)
-            if work.kind == "train"
-            else np.array(coordinates, dtype=np.float64)
-        )
-        weight = values.get(recipe.weighted_by)
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or weight != weight // 1:
-            raise UsageError(f"the app gives no whole number as its metric {recipe.weighted_by!r}, its weight")
-        return client.seal(task, update, weight=max(1, int(weight)))
+        try:
+            reply = call_app(recipe, work, task.terms.step, context, call_next)
+            update, weight = _update_in(reply, recipe, work, metrics, clip)
+        except Exception as error:  # noqa: BLE001 - no answer would be one that depends on the device's data
+            LOG.error(
+                "Coterie seals zeros, since the app's %s function failed: %s",
+                work.kind,
+                error,
+                exc_info=not isinstance(error, CoterieError),
+            )
+            update, weight = np.zeros(dimension, dtype=np.float32), 1
+        return client.seal(task, update, weight=weight)
+
+
+def _note_refusal(device: Device, reason: PeerError) -> None:
+    LOG.warning("Coterie refused what the server asked for: %s", reason)
+    try:
+        device.note_refusal(str(reason))
+    except CoterieError as error:  # a disk that is full, say, is no news for the server either
+        LOG.error("Coterie cannot write down what it refused: %s", error)
+
+
+def _update_in(reply: RecordDict, recipe: Recipe, work: Work, metrics: Metrics, clip: float) -> tuple[Floats, int]:
+    """Return the update in what the app gave, its metrics behind it, and the user's weight."""
+    values = _only(reply.metric_records, "MetricRecord")
+    coordinates = metrics.coordinates(values, clip)
+    update: Floats = (
+        work.update(_only(reply.array_records, "ArrayRecord"), coordinates)
+        if work.kind == "train"
+        else np.array(coordinates, dtype=np.float64)
+    )
+    weight = values.get(recipe.weighted_by)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or weight != weight // 1:
+        raise UsageError(f"the app gives no whole number as its metric {recipe.weighted_by!r}, its weight")
+    return update, max(1, int(weight))
 
 
 def call_app(recipe: Recipe, work: Work, step: int, context: Context, call_next: ClientAppCallable) -> RecordDict:

@@ -63,9 +63,12 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
     def decode(cls, recipe: bytes) -> "Recipe":
         """Return the recipe in a charter; refuse one that is not a Flower federation's."""
         try:
-            return msgspec.convert(read_recipe(recipe), cls)
+            decoded = msgspec.convert(read_recipe(recipe), cls)
+            for evaluation in (False, True):
+                decoded.metrics(evaluation=evaluation)
         except (msgspec.ValidationError, UsageError) as error:
             raise PeerError(f"the charter's recipe is not one of a Flower federation: {error}") from None
+        return decoded
 
     def metrics(self, *, evaluation: bool) -> "Metrics":
         """Return the metrics that are sealed in rounds of training, or of evaluation."""
