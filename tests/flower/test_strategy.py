@@ -10,6 +10,7 @@ from flwr.serverapp import strategy as flower
 
 import coterie
 from coterie.errors import TooFewUsers, UsageError
+from coterie.flower.device import REFUSALS
 from coterie.ledger import Ledger, State
 from coterie.values import BatchPlan
 from support.flower_app import BOUNDS, START, USERS, app, averaged, examples, federation, loss, sealed, start
@@ -236,6 +237,21 @@ def test_what_charters_fix_cannot_be_changed(tmp_path, changes, config, message)
             rounds=2,
             train_config=ConfigRecord({"lr": 0.5, **config}),
         )
+
+
+def test_a_setting_that_devices_do_not_know_is_announced(tmp_path, caplog):
+    """The server says which settings devices refuse, and asks again seldom; an app that allows them trains."""
+    nodes, config = federation(tmp_path), ConfigRecord({"lr": 0.5, "batch_size": 3})
+    start(sealed(tmp_path, flower.FedAvg(), wait=1.0), nodes, train_config=config)
+    assert [each.state for each in rounds(tmp_path)] == [State.SKIPPED]
+    assert "devices take the setting batch_size only if the app allows it" in caplog.text
+    assert "SealingMod(recipe_keys={'batch_size'})" in caplog.text
+    refusals = (tmp_path / "devices" / "partition-0" / REFUSALS).read_text().splitlines()
+    assert len(refusals) in {1, 2, 3}
+    assert all("sets 'batch_size'; this device takes" in line for line in refusals)
+    nodes = federation(tmp_path, recipe_keys={"batch_size"})
+    start(sealed(tmp_path, flower.FedAvg()), nodes, rounds=2, train_config=config)
+    assert [each.state for each in rounds(tmp_path)] == [State.SKIPPED, State.COMMITTED]
 
 
 def test_a_strategy_cannot_send_nodes_different_things(tmp_path):

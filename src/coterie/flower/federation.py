@@ -22,7 +22,7 @@ from coterie.flower.envelope import LOG
 from coterie.flower.model import Kind, Work
 from coterie.flower.nodes import Nodes
 from coterie.flower.post import PAUSES, GridTransport, Post
-from coterie.flower.recipe import Metrics, Recipe, Records
+from coterie.flower.recipe import SETTINGS, STRUCTURE, Metrics, Recipe, Records
 from coterie.flower.wrapped import WrappedStrategy, configuration
 from coterie.ledger import Ledger, State
 from coterie.secagg import PROTOCOLS, BatchRules, Charter, Quantiser, Terms
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SERVER_ROUND = "server-round"
 """The metric of a ledger's round that says which round of Flower's it ended."""
-_PATIENCE = 60.0  # seconds that a round waits at most for a connected node to say who it is
+_PATIENCE = 60.0  # seconds that a round waits at most for a connected node to say who it is, or to form a batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +67,7 @@ class Federation:
         self._checkpoints = CheckpointFolder(settings.checkpoints)
         self._patience = min(start.timeout, settings.wait / 2, _PATIENCE)
         self._silent_since: dict[int, float] = {}
+        self._form_again: dict[int, float] = {}
         self.server_round, self._digest, self.arrays = 0, "", start.initial_arrays
         self._resume()
         self._recipe = self._make_recipe()
@@ -116,7 +117,7 @@ class Federation:
             raise UsageError(f"{type(settings.strategy).__name__} trains nobody; raise its fraction_train")
         key, train = configuration(content, "train_config")
         evaluated = self._content("evaluate", number) if settings.evaluate_metrics else None
-        return Recipe(
+        recipe = Recipe(
             train=train,
             evaluate={} if evaluated is None else configuration(evaluated, "evaluate_config")[1],
             run_config=dict(settings.run_config),
@@ -125,6 +126,16 @@ class Federation:
             weighted_by=self._wrapped.weighted_by,
             records=Records(next(iter(content.array_records)), key),
         )
+        unusual = sorted({*recipe.train, *recipe.evaluate, *recipe.run_config} - STRUCTURE - SETTINGS)
+        if unusual:
+            LOG.warning(
+                "Coterie: devices take the setting%s %s only if the app allows it, with "
+                "SealingMod(recipe_keys={%s}); otherwise they refuse to form batches",
+                "s" * (len(unusual) > 1),
+                ", ".join(unusual),
+                ", ".join(map(repr, unusual)),
+            )
+        return recipe
 
     def _content(self, kind: Kind, number: int) -> RecordDict | None:
         return self._wrapped.content(kind, number, self.arrays, self._configs[kind])
@@ -247,15 +258,18 @@ class Federation:
             plan = join(plan, count, self._ledger.names[plan.users :] if plan.names is not None else None)
             self._ledger.publish_plan(plan)
             LOG.info("Coterie: %d new users in batches of their own", count)
-        here = self._nodes.available
-        retired = self._ledger.retired
-        if any(
-            batch not in self._ledger.charters and not retired[batch] and here[plan.batch(batch)].all()
+        here, retired, now = self._nodes.available, self._ledger.retired, time.monotonic()
+        ready = {
+            batch
             for batch in range(len(plan))
-        ):
+            if batch not in self._ledger.charters and not retired[batch] and here[plan.batch(batch)].all()
+        }
+        if any(now >= self._form_again.get(batch, now) for batch in ready):
             failed = form_batches(self._ledger, self._transport, self._batch_rules(plan))
             for batch, reason in failed.items():
                 LOG.warning("Coterie: batch %d is not formed: %s", batch, reason)
+            # Whoever refused a charter refuses it again: not every look at the grid is a reason to ask.
+            self._form_again = dict.fromkeys(ready & failed.keys(), time.monotonic() + self._patience)
 
     @property
     def _plan(self) -> BatchPlan:
