@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import strategy as flower
 
 import coterie
@@ -13,7 +14,7 @@ from coterie.errors import TooFewUsers, UsageError
 from coterie.flower.device import REFUSALS
 from coterie.ledger import Ledger, State
 from coterie.values import BatchPlan
-from support.flower_app import BOUNDS, START, USERS, app, averaged, examples, federation, loss, sealed, start
+from support.flower_app import BOUNDS, START, USERS, app, averaged, examples, federation, loss, mod, sealed, start
 from support.flower_nodes import Nodes
 
 CLOSE = 1e-4
@@ -83,6 +84,14 @@ def test_strategies_that_need_single_updates_are_refused_by_name(tmp_path, strat
     """What looks at single replies cannot be wrapped, and the message says which and why."""
     with pytest.raises(UsageError, match=f"^{type(strategy).__name__} cannot be wrapped: it "):
         sealed(tmp_path, strategy)
+
+
+def test_noise_of_flowers_own_comes_under_the_seal(tmp_path):
+    """A mod that clips and blurs the update stands behind the seal's: the sum is that of what it gives."""
+    blur = LocalDpMod(clipping_norm=0.1, sensitivity=1e-9, epsilon=10.0, delta=1e-5)
+    result = start(sealed(tmp_path, flower.FedAvg()), Nodes(app(mod(tmp_path), blur), range(USERS)))
+    change = np.linalg.norm(weights(result) - START["weights"])
+    assert 0.01 < change < 0.1 + CLOSE
 
 
 def test_metrics_are_averaged_under_the_seal(tmp_path):

@@ -26,7 +26,10 @@ PURPOSE = "flower/hello"
 
 
 class SealingMod:
-    """A mod for `ClientApp(mods=[…])`, the only one that a sealed app needs; give it last, next to the app.
+    """A mod for `ClientApp(mods=[…])`, the only one that a sealed app needs.
+
+    Mods that look at messages or count them come before it in the list, and see what is sealed. Mods that change
+    an update, such as Flower's `LocalDpMod`, come after it, next to the app.
 
     The app's train function does not change: it gets a model and a configuration, and returns a model and its
     metrics. The mod answers the phases of the protocol, gives the function nothing but what the batch's charter
