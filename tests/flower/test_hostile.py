@@ -1,11 +1,13 @@
 """A server that deviates gets refusals, whose reasons only the devices know, or noise; never an update."""
 
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import strategy as flower
 
 from coterie.coordinator.secure import Moment, form_batches
@@ -120,6 +122,28 @@ def test_a_round_is_sealed_once(hostile):
     other = hostile.terms(np.zeros_like(START["weights"]))
     assert hostile.ask(sealed_round([hostile.charters[0]], 1, other).start()) == {}
     assert "asked for round 1; this device is past it" in hostile.refusals(0)
+
+
+def test_of_many_calls_at_once_one_is_sealed(hostile):
+    """A device that is shown several models at a time, each of them let in, seals one and refuses the others."""
+    models = [np.full_like(START["weights"], value) for value in range(4)]
+    calls = [sealed_round([hostile.charters[0]], 1, hostile.terms(each)).start() for each in models]
+    together = threading.Barrier(len(models))
+
+    def wait_for_the_others(message, context, call_next):
+        together.wait(60)
+        return call_next(message, context)
+
+    client = app(mod(hostile.folder), wait_for_the_others)
+
+    def answer(call):
+        context = Context(1, 1, {"partition-id": 0}, RecordDict(), {})
+        return client(Message(wrap(MESSAGE, call["partition-0"]), 1, MessageType.TRAIN), context)
+
+    with ThreadPoolExecutor(len(models)) as pool:
+        kinds = [kind_of(reply.content) for reply in pool.map(answer, calls)]
+    assert sorted(kinds) == [MESSAGE, *[REFUSAL] * 3]
+    assert hostile.refusals(0).count("asked for round 1; this device is past it") == 3
 
 
 def test_a_batch_is_never_split(hostile):
