@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 
 # Set before anybody imports torch, and for children: two workers with two threads each only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -21,6 +22,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("coterie", deadline=None)  # a test never asserts how long something takes
 settings.load_profile("coterie")
+
+
+LONGEST = ("flower/test_deployment.py", "flower/test_examples.py", "flower/test_strategy.py")
+"""Files that take minutes, mostly waiting for other programs."""
+
+
+def pytest_configure(config):
+    """Have files begin in the order of the tests: xdist would put those with the fewest last, however long."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config, items):
+    """Let parallel workers begin with the longest files, then those with most tests, so that all end together."""
+    if hasattr(config, "workerinput"):
+        tests = Counter(item.path for item in items)
+        items.sort(key=lambda item: (not str(item.path).endswith(LONGEST), -tests[item.path]))
 
 
 def pytest_addoption(parser):
