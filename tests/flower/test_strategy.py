@@ -12,8 +12,12 @@ from flwr.serverapp import strategy as flower
 import coterie
 from coterie.errors import TooFewUsers, UsageError
 from coterie.flower.device import REFUSALS
+from coterie.flower.nodes import Nodes as Users
+from coterie.flower.nodes import admit_everybody
+from coterie.flower.post import Post
 from coterie.ledger import Ledger, State
 from coterie.values import BatchPlan
+from support.deployment import until
 from support.flower_app import BOUNDS, START, USERS, app, averaged, examples, federation, loss, mod, sealed, start
 from support.flower_nodes import Nodes
 
@@ -179,6 +183,24 @@ def test_a_node_with_a_new_id_is_the_same_user(tmp_path):
     assert len(rounds(tmp_path)[-1].cohort.users) == USERS
 
 
+def test_a_node_that_was_refused_can_come_back(tmp_path):
+    """A device whose owner repaired it is asked again when its node is back, in the same run and under its id."""
+    nodes, broken = federation(tmp_path, users=2), tmp_path / "devices" / "partition-1"
+    broken.parent.mkdir()
+    broken.write_text("no folder")
+    with Ledger.create(tmp_path / "ledger.sqlite") as ledger, nodes.running() as grid:
+        users, node = Users(grid, Post(grid), ledger, "test", admit_everybody), nodes.ids[1]
+        until(lambda: users.refresh(30.0) or not users.silent)
+        assert set(users.newcomers) == {"partition-0"}
+        nodes.leave(1)
+        users.refresh(30.0)
+        broken.unlink()
+        nodes.come_back(node, 1)
+        until(lambda: users.refresh(30.0) or not users.silent)
+        assert users.newcomers.keys() == {"partition-0", "partition-1"}
+        assert len(nodes.seen) == 3
+
+
 def test_a_plan_can_be_given(tmp_path):
     """Batches are those of a plan that was made elsewhere; its users are named as their devices are."""
     names = tuple(f"partition-{number}" for number in (3, 0, 2, 1))
@@ -261,6 +283,33 @@ def test_a_setting_that_devices_do_not_know_is_announced(tmp_path, caplog):
     nodes = federation(tmp_path, recipe_keys={"batch_size"})
     start(sealed(tmp_path, flower.FedAvg()), nodes, rounds=2, train_config=config)
     assert [each.state for each in rounds(tmp_path)] == [State.SKIPPED, State.COMMITTED]
+
+
+def test_a_round_in_which_nobody_trains_is_skipped(tmp_path):
+    """A strategy that trains in every other round does so: the round between counts, and devices go on."""
+
+    class EveryOther(flower.FedAvg):
+        def configure_train(self, server_round, *arguments):
+            return super().configure_train(server_round, *arguments) if server_round % 2 else []
+
+    start(sealed(tmp_path, EveryOther()), federation(tmp_path), rounds=3)
+    assert [each.state for each in rounds(tmp_path)] == [State.COMMITTED, State.SKIPPED, State.COMMITTED]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"protocol": "secagg+", "per_round": 3}, "per_round is 3; .* devices want 4 users in a sum"),
+        ({"per_round": 1}, "T = 2 is above K = 1"),
+        ({"run_config": {"layers": None}}, "run_config has 'layers' as NoneType; give a number or a text"),
+        ({"protocol": "lightsecagg"}, "the protocol is 'lightsecagg'; over Flower run open, secagg, secagg+"),
+        ({"wait": 0.0}, "wait is 0.0; give a number of seconds"),
+    ],
+)
+def test_settings_that_no_round_can_have_are_refused(tmp_path, changes, message):
+    """What would keep every round from ending is said at the start, and not waited for."""
+    with pytest.raises(UsageError, match=message):
+        start(sealed(tmp_path, flower.FedAvg(), **changes), federation(tmp_path), timeout=1.0)
 
 
 def test_a_strategy_cannot_send_nodes_different_things(tmp_path):

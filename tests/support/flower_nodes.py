@@ -45,6 +45,11 @@ class Nodes:
                 del self._node[node]
                 self._state.deactivate_node(node)
 
+    def come_back(self, node, partition):
+        """Let a node that has left connect again under its id, as with a registered key."""
+        assert self._state.activate_node(node, heartbeat_interval=ALWAYS)
+        self._node[node] = partition
+
     @property
     def ids(self):
         """The ids of the nodes by partition."""

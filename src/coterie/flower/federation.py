@@ -195,6 +195,12 @@ class Federation:
         """Have users enrolled and a plan made of them, if there is none; batches are formed before a round."""
         plan = self._ledger.plan or self._first_plan()
         self._batch_rules(plan)
+        per_round, least = self._settings.per_round, self._least_of(plan)
+        if per_round is not None and per_round < least:
+            raise UsageError(
+                f"per_round is {per_round}; with {self._settings.protocol} and these batches devices want {least} "
+                "users in a sum: raise it, or take open"
+            )
 
     def _first_plan(self) -> BatchPlan:
         settings, given = self._settings, self._settings.plan
@@ -282,6 +288,8 @@ class Federation:
         """Run a round of training; the model moves on if it gave a mean."""
         content = self._checked_content("train", number)
         if content is None:
+            with self._ledger.claim():  # devices take no step that is ahead of its round
+                self._ledger.skip_round("the strategy trains nobody")
             return None
         work = Work.of("train", next(iter(content.array_records.values())))
         metrics = self._recipe.metrics(evaluation=False)

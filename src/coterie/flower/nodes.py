@@ -57,6 +57,8 @@ class Nodes:
         """
         nodes = {node.node_id: node for node in self._grid.get_nodes()}
         self._online = frozenset(nodes)
+        # Who went away without a name may come back under the same id with one: its owner saw to it.
+        self._answered &= self._online | set(self._node.values())
         hello = wrap(HELLO, challenge=self._challenge)
         self._post.push(dict.fromkeys(sorted(self.silent - self._post.expecting), hello), timeout)
         for node, content in self._post.pull():

@@ -81,6 +81,9 @@ class SealedStrategy:
         check_count(self.weight_cap, "weight_cap")
         for bounds in (self.train_metrics, self.evaluate_metrics):
             Metrics(bounds)
+        for name, value in self.run_config.items():
+            if not isinstance(value, bool | int | float | str):
+                raise UsageError(f"run_config has {name!r} as {type(value).__name__}; give a number or a text")
         if not self.wait > 0:
             raise UsageError(f"wait is {self.wait}; give a number of seconds")
 
