@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import shutil
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from coterie.errors import PeerError, UsageError
 from coterie.flower import PinnedMembers, TrustServerForIdentities, create_device
-from coterie.flower.device import REFUSALS, Device, app_configuration, user_of
+from coterie.flower.device import MEMORY, REFUSALS, Device, app_configuration, user_of
 from coterie.flower.mod import call_app
 from coterie.flower.model import Work, with_types_of
 from coterie.flower.recipe import Metrics, Recipe, Records, settings_of
@@ -27,6 +28,16 @@ def test_processes_that_start_at_once_make_one_identity(tmp_path):
     assert len({*found, create_device(tmp_path / "device")}) == 1
     user, key = found[0]
     assert user == user_of(bytes.fromhex(key))
+
+
+def test_a_device_that_lost_its_memory_does_not_make_itself_a_new_one(tmp_path):
+    """A folder without what the device sealed is refused; without the folder it is a new user."""
+    user, _ = create_device(tmp_path / "device")
+    (tmp_path / "device" / MEMORY).unlink()
+    with pytest.raises(UsageError, match=r"has lost device\.sqlite"):
+        create_device(tmp_path / "device")
+    shutil.rmtree(tmp_path / "device")
+    assert create_device(tmp_path / "device")[0] != user
 
 
 def test_the_owner_has_the_last_word(tmp_path):

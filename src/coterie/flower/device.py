@@ -84,6 +84,11 @@ class Device:
 
     def client(self) -> DurableClient:
         """Return the user's side of the protocol, which remembers everything in the folder."""
+        if (self.folder / ROUND).exists() and not (self.folder / MEMORY).exists():  # made in the other order
+            raise UsageError(
+                f"{self.folder} has lost {MEMORY}, and with it what this device has sealed; put nothing old back: "
+                "remove the folder, and the device begins as a new user"
+            )
         memory, rounds = self._open(MEMORY), self._open(ROUND)
         identity = IdentityKey.from_bytes(memory.identity)
         user = self.user or user_of(identity.public)
