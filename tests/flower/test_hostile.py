@@ -13,11 +13,11 @@ from flwr.serverapp import strategy as flower
 from coterie.coordinator.secure import Moment, form_batches
 from coterie.errors import PeerError
 from coterie.flower.device import REFUSALS
-from coterie.flower.envelope import MESSAGE, REFUSAL, has_bytes, kind_of, unwrap, wrap
+from coterie.flower.envelope import IDENTITY_REQUEST, MESSAGE, REFUSAL, has_bytes, kind_of, unwrap, wrap
 from coterie.flower.model import Work
 from coterie.flower.nodes import Nodes as Users
 from coterie.flower.nodes import admit_everybody
-from coterie.flower.post import GridTransport, Post
+from coterie.flower.transport import GridMessenger, GridTransport
 from coterie.ledger import Ledger
 from coterie.secagg import PROTOCOLS, BatchFounder, BatchRules, Charter, Quantiser, Terms, sealed_round
 from coterie.secagg.crypto.quantiser import dequantise
@@ -48,9 +48,9 @@ class HostileServer:
         self.ledger = Ledger.open(folder / "ledger.sqlite")
         self.charters = {batch: Charter.decode(data) for batch, data in self.ledger.charters.items()}
         self.nodes = federation(folder)
-        self.post = Post(self.nodes.grid)
-        self.users = Users(self.nodes.grid, self.post, self.ledger, "test", admit_everybody)
-        self.transport = GridTransport(self.post, self.users.node_of, timeout=30.0)
+        self.messenger = GridMessenger(self.nodes.grid)
+        self.users = Users(self.nodes.grid, self.messenger, self.ledger, "test", admit_everybody)
+        self.transport = GridTransport(self.messenger, self.users.node_of, timeout=30.0)
 
     def terms(self, weights=START["weights"], **changes):
         """The terms of a round over a model."""
@@ -196,7 +196,7 @@ def test_a_plain_strategy_gets_nothing(tmp_path, kind):
     nodes = federation(tmp_path, users=2)
     content = RecordDict({"arrays": model(), "config": ConfigRecord({"lr": 0.5})})
     with nodes.running() as grid:
-        replies = list(Post(grid).send(dict.fromkeys(nodes.ids.values(), content), 30.0, kind))
+        replies = list(GridMessenger(grid).send(dict.fromkeys(nodes.ids.values(), content), 30.0, kind))
     assert [(dict(reply.config_records["coterie"]), list(reply)) for _, reply in replies] == [
         ({"kind": REFUSAL}, ["coterie"])
     ] * 2
@@ -208,10 +208,10 @@ def test_a_low_t_and_another_protocol_are_refused(tmp_path):
     """The device's own minimum and protocols hold, whatever the server's charter says."""
     nodes = federation(tmp_path, least_privacy=3, inner={"secagg+"})
     with Ledger.create(tmp_path / "ledger.sqlite") as ledger, nodes.running() as grid:
-        post = Post(grid)
-        users = Users(grid, post, ledger, "test", admit_everybody)
+        messenger = GridMessenger(grid)
+        users = Users(grid, messenger, ledger, "test", admit_everybody)
         refreshed(users)
-        transport = GridTransport(post, users.node_of, 30.0)
+        transport = GridTransport(messenger, users.node_of, 30.0)
         users.enrol()
         ledger.publish_plan(consecutive(USERS, 2))
         quantiser = Quantiser.in_ring_of(PROTOCOLS["open"].rings, 1.0, 1, USERS)
@@ -225,15 +225,15 @@ def test_bytes_that_are_no_message_are_refused(tmp_path):
     """Anything else in the envelope is refused, and the device goes on."""
     nodes = federation(tmp_path, users=1)
     with nodes.running() as grid:
-        post = Post(grid)
+        messenger = GridMessenger(grid)
         (node,) = nodes.ids.values()
         for content in (
             wrap(MESSAGE, b"rubbish"),
             wrap(MESSAGE),
-            wrap("hello"),
-            wrap("hello", challenge=b"short"),
+            wrap(IDENTITY_REQUEST),
+            wrap(IDENTITY_REQUEST, challenge=b"short"),
         ):
-            ((_, reply),) = post.send({node: content}, 30.0)
+            ((_, reply),) = messenger.send({node: content}, 30.0)
             assert kind_of(reply) == REFUSAL
             assert not has_bytes(reply)
 
@@ -312,7 +312,7 @@ def test_a_refusal_that_cannot_be_written_down_is_no_different(tmp_path):
     (tmp_path / "devices" / "partition-0" / REFUSALS).mkdir(parents=True)
     nodes = federation(tmp_path, users=2)
     with nodes.running() as grid:
-        list(Post(grid).send(dict.fromkeys(nodes.ids.values(), RecordDict({"arrays": model()})), 30.0))
+        list(GridMessenger(grid).send(dict.fromkeys(nodes.ids.values(), RecordDict({"arrays": model()})), 30.0))
     assert [partition for partition, _ in nodes.seen] == [0, 1]
     for _, reply in nodes.seen:
         assert not reply.has_error()

@@ -16,7 +16,7 @@ RECORD = "coterie"
 """The record, in every message and reply, that says what it is."""
 _BYTES = "coterie-bytes"
 
-MESSAGE, HELLO, INTRODUCTION, REFUSAL = "message", "hello", "introduction", "refusal"
+MESSAGE, IDENTITY_REQUEST, INTRODUCTION, REFUSAL = "message", "identity-request", "introduction", "refusal"
 """What a Flower message can be: bytes of the protocol, or who are you, or I am, or a refusal without a reason."""
 
 

@@ -19,11 +19,11 @@ from coterie.coordinator.secure import SealedAggregation, form_batches
 from coterie.errors import TooFewUsers, UsageError
 from coterie.flower.checkpoint import MODEL, CheckpointFolder, FlowerCheckpoint
 from coterie.flower.envelope import LOG
+from coterie.flower.inner_strategy import InnerStrategy, configuration
 from coterie.flower.model import Kind, Work
 from coterie.flower.nodes import Nodes
-from coterie.flower.post import PAUSES, GridTransport, Post
 from coterie.flower.recipe import SETTINGS, STRUCTURE, Metrics, Recipe, Records
-from coterie.flower.wrapped import WrappedStrategy, configuration
+from coterie.flower.transport import PAUSES, GridMessenger, GridTransport
 from coterie.ledger import Ledger, State
 from coterie.secagg import PROTOCOLS, BatchRules, Charter, Quantiser, Terms
 from coterie.selection import BatchSelector, consecutive, join
@@ -53,16 +53,16 @@ class Federation:
     """The users of a ledger, reached over a grid, and the model that they train."""
 
     def __init__(
-        self, settings: "SealedStrategy", wrapped: WrappedStrategy, ledger: Ledger, start: StartArguments
+        self, settings: "SealedStrategy", wrapped: InnerStrategy, ledger: Ledger, start: StartArguments
     ) -> None:
-        self._settings, self._wrapped, self._ledger, self._timeout = settings, wrapped, ledger, start.timeout
+        self._settings, self._inner, self._ledger, self._timeout = settings, wrapped, ledger, start.timeout
         self._configs: Mapping[Kind, ConfigRecord] = {
             "train": start.train_config, "evaluate": start.evaluate_config,
         }  # fmt: skip
         self._protocol = PROTOCOLS[settings.protocol]
-        self._post = Post(start.grid)
-        self._nodes = Nodes(start.grid, self._post, ledger, settings.scope, settings.admit)
-        self._transport = GridTransport(self._post, self._nodes.node_of, start.timeout)
+        self._messenger = GridMessenger(start.grid)
+        self._nodes = Nodes(start.grid, self._messenger, ledger, settings.scope, settings.admit)
+        self._transport = GridTransport(self._messenger, self._nodes.node_of, start.timeout)
         self._coordinator = Coordinator(ledger, self._selector, settings.seed)
         self._checkpoints = CheckpointFolder(settings.checkpoints)
         self._patience = min(start.timeout, settings.wait / 2, _PATIENCE)
@@ -75,7 +75,7 @@ class Federation:
     @classmethod
     @contextmanager
     def open(
-        cls, settings: "SealedStrategy", wrapped: WrappedStrategy, start: StartArguments
+        cls, settings: "SealedStrategy", wrapped: InnerStrategy, start: StartArguments
     ) -> Iterator["Federation"]:
         """Open the ledger, or make it; have users enrolled and batches formed."""
         with Ledger.open_or_create(settings.location) as ledger:
@@ -94,7 +94,7 @@ class Federation:
             checkpoint = self._checkpoints.read(self._digest)
             self.arrays = checkpoint.arrays
             self.server_round = max(self.server_round, checkpoint.server_round)
-            self._wrapped.restore(checkpoint.state)
+            self._inner.restore(checkpoint.state)
             LOG.info("Coterie goes on after round %d of %s", self.server_round, self._ledger.place)
 
     def end(self, number: int, *measured: MetricRecord | None) -> None:
@@ -123,7 +123,7 @@ class Federation:
             run_config=dict(settings.run_config),
             train_metrics=Metrics(settings.train_metrics).lines(),
             evaluate_metrics=Metrics(settings.evaluate_metrics).lines(),
-            weighted_by=self._wrapped.weighted_by,
+            weighted_by=self._inner.weighted_by,
             records=Records(next(iter(content.array_records)), key),
         )
         unusual = sorted({*recipe.train, *recipe.evaluate, *recipe.run_config} - STRUCTURE - SETTINGS)
@@ -138,7 +138,7 @@ class Federation:
         return recipe
 
     def _content(self, kind: Kind, number: int) -> RecordDict | None:
-        return self._wrapped.content(kind, number, self.arrays, self._configs[kind])
+        return self._inner.content(kind, number, self.arrays, self._configs[kind])
 
     def _checked_content(self, kind: Kind, number: int) -> RecordDict | None:
         """Return what the strategy sends in a round; refuse another configuration than the charters'."""
@@ -236,15 +236,15 @@ class Federation:
 
     def _wait(self, missing: Callable[[], str]) -> bool:
         """Look who is connected until nobody is missing, or the time is over; return whether nobody is."""
-        deadline, said, pause = time.monotonic() + self._settings.wait, "", PAUSES[0]
+        deadline, last_message, pause = time.monotonic() + self._settings.wait, "", PAUSES[0]
         while True:
             self._nodes.refresh(self._timeout)
             still = missing()
             if not still or time.monotonic() >= deadline:
                 return not still
-            if still != said:
+            if still != last_message:
                 LOG.info("Coterie waits for %s, for %g seconds at most", still, self._settings.wait)
-                said = still
+                last_message = still
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(2 * pause, PAUSES[1])
 
@@ -300,8 +300,8 @@ class Federation:
             assert mean is not None  # noqa: S101 - the round is committed
             values = metrics.values(mean[work.dimension :].tolist(), self._settings.clip)
             average = work.moved_by(mean)
-            arrays, aggregated = self._wrapped.average(number, content, average, values, len(outcome.included))
-            digest = self._checkpoints.write(FlowerCheckpoint(number, arrays, self._wrapped.state), self._digest)
+            arrays, aggregated = self._inner.average(number, content, average, values, len(outcome.included))
+            digest = self._checkpoints.write(FlowerCheckpoint(number, arrays, self._inner.state), self._digest)
             after.append((arrays, aggregated, digest))
             return {MODEL: digest}
 
@@ -336,7 +336,7 @@ class Federation:
         if outcome.mean is None:
             return None
         values = metrics.values(outcome.mean.tolist(), self._settings.clip)
-        return self._wrapped.evaluation(number, values, len(outcome.included))
+        return self._inner.evaluation(number, values, len(outcome.included))
 
     def _run(
         self, work: Work, dimension: int, step: int, keep: Callable[[RoundOutcome], Mapping[str, str]]

@@ -13,7 +13,17 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from coterie.errors import CoterieError, PeerError, UsageError
 from coterie.flower.device import Device, app_configuration
-from coterie.flower.envelope import HELLO, INTRODUCTION, LOG, MESSAGE, REFUSAL, field_of, kind_of, unwrap, wrap
+from coterie.flower.envelope import (
+    IDENTITY_REQUEST,
+    INTRODUCTION,
+    LOG,
+    MESSAGE,
+    REFUSAL,
+    field_of,
+    kind_of,
+    unwrap,
+    wrap,
+)
 from coterie.flower.model import Work
 from coterie.flower.recipe import ROUND, Metrics, Recipe
 from coterie.secagg import DurableClient, Task, VerifyMember
@@ -76,7 +86,7 @@ class SealingMod:
         self, device: Device, message: Message, context: Context, call_next: ClientAppCallable
     ) -> RecordDict:
         kind = kind_of(message.content)
-        if kind == HELLO:
+        if kind == IDENTITY_REQUEST:
             return self._introduction(device.client(), message.content)
         if kind != MESSAGE:
             raise PeerError(

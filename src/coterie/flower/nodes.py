@@ -9,9 +9,9 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from coterie.errors import PeerError
-from coterie.flower.envelope import HELLO, INTRODUCTION, LOG, field_of, kind_of, wrap
+from coterie.flower.envelope import IDENTITY_REQUEST, INTRODUCTION, LOG, field_of, kind_of, wrap
 from coterie.flower.mod import CHALLENGE, PURPOSE
-from coterie.flower.post import Post
+from coterie.flower.transport import GridMessenger
 from coterie.ledger import Ledger
 from coterie.secagg.crypto.keys import verify_signature
 from coterie.values import BoolArray
@@ -31,8 +31,8 @@ def admit_everybody(user: str, identity: bytes, node: NodeInfo) -> bool:
 class Nodes:
     """The users behind the nodes of a run: each node is asked once, and must sign what it says."""
 
-    def __init__(self, grid: Grid, post: Post, ledger: Ledger, scope: str, admit: Admit) -> None:
-        self._grid, self._post, self._ledger, self._scope, self._admit = grid, post, ledger, scope, admit
+    def __init__(self, grid: Grid, messenger: GridMessenger, ledger: Ledger, scope: str, admit: Admit) -> None:
+        self._grid, self._messenger, self._ledger, self._scope, self._admit = grid, messenger, ledger, scope, admit
         self._challenge = secrets.token_bytes(CHALLENGE)
         self._answered: set[int] = set()
         self._node: dict[str, int] = {}
@@ -59,9 +59,9 @@ class Nodes:
         self._online = frozenset(nodes)
         # Who went away without a name may come back under the same id with one: its owner saw to it.
         self._answered &= self._online | set(self._node.values())
-        hello = wrap(HELLO, challenge=self._challenge)
-        self._post.push(dict.fromkeys(sorted(self.silent - self._post.expecting), hello), timeout)
-        for node, content in self._post.pull():
+        request = wrap(IDENTITY_REQUEST, challenge=self._challenge)
+        self._messenger.push(dict.fromkeys(sorted(self.silent - self._messenger.expecting), request), timeout)
+        for node, content in self._messenger.pull():
             if node not in nodes or node in self._answered:
                 continue
             if kind_of(content) != INTRODUCTION:
@@ -78,8 +78,8 @@ class Nodes:
         """The connected nodes that have not said who they are."""
         return self._online - self._answered
 
-    def _introduce(self, node: NodeInfo, *said: str | bytes) -> None:
-        user, identity, signature = said
+    def _introduce(self, node: NodeInfo, *fields: str | bytes) -> None:
+        user, identity, signature = fields
         if not isinstance(user, str) or not isinstance(identity, bytes) or not isinstance(signature, bytes):
             raise PeerError("its introduction needs a name (text), an identity key and a signature (bytes)")
         verify_signature(identity, signature, PURPOSE, self._challenge, self._scope, user, who=user)

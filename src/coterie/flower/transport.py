@@ -17,7 +17,7 @@ PAUSES = (0.05, 1.0)
 """Seconds between two looks at the Grid: the shortest, and the longest."""
 
 
-class Post:
+class GridMessenger:
     """Sends messages to nodes, and gives the replies as they come."""
 
     def __init__(self, grid: Grid) -> None:
@@ -83,8 +83,8 @@ class Post:
 class GridTransport:
     """Carries the messages of the protocol to users' nodes; a phase ends when all have answered, or in time."""
 
-    def __init__(self, post: Post, node_of: Callable[[str], int | None], timeout: float) -> None:
-        self._post, self._node_of, self._timeout = post, node_of, timeout
+    def __init__(self, messenger: GridMessenger, node_of: Callable[[str], int | None], timeout: float) -> None:
+        self._messenger, self._node_of, self._timeout = messenger, node_of, timeout
         self._kind: Kind = "train"
         self._common = b""
         self._users: dict[int, str] = {}
@@ -102,7 +102,7 @@ class GridTransport:
         present = {node: user for user in outgoing if (node := self._node_of(user)) is not None}
         self._users |= present
         contents = {node: wrap(MESSAGE, *cut(outgoing[user], self._common)) for node, user in present.items()}
-        for node, content in self._post.send(contents, self._timeout, kind, group):
+        for node, content in self._messenger.send(contents, self._timeout, kind, group):
             user = self._users.get(node)
             if user is None:
                 continue
