@@ -16,13 +16,13 @@ help:
 
 PIP = $(BIN)/python -m pip install --constraint constraints.txt
 
-# What a run needs: PyTorch, and what draws its report.
+# What a run needs: PyTorch, and what draws its report and its dashboard.
 .venv/installed-run: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Coterie needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	@echo "Setting up .venv with what a run needs (once; PyTorch takes a minute or more) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) --quiet --upgrade pip
-	$(PIP) --editable '.[report,torch]'
+	$(PIP) --editable '.[dashboard,report,torch]'
 	@touch $@
 
 .venv/installed: .venv/installed-run

@@ -87,11 +87,13 @@ def test_a_change_is_streamed(folder):
 
 
 def test_bad_input_is_refused_in_one_line(folder, tmp_path):
-    """No ledger, a demand below one, a port that is none, one that is taken: exit code 2, and what to do."""
+    """No ledger, another URL, a demand below one, a wrong port or host, a port that is taken: exit code 2."""
     for arguments, words in (
         ((tmp_path / "nothing",), "nothing"),
+        (("http://host/ledger",), "http:// begins no ledger's URL; write it as postgresql://"),
         ((folder, "--require", "0"), "--require is 0"),
         ((folder, "--port", "70000"), "--port is 70000"),
+        ((folder, "--host", "192.0.2.1", "--port", "0"), "give an address of this machine as --host"),
         ((), "say which ledger"),
     ):
         refused = coterie("dashboard", *arguments)

@@ -65,7 +65,7 @@ def test_a_newer_ledger_is_refused(location, later, monkeypatch):
     Ledger.open(location).close()
     monkeypatch.undo()
     for read_only in (True, False):
-        with pytest.raises(UsageError, match="has the version 2; this Coterie knows versions 1 to 1"):
+        with pytest.raises(UsageError, match="has the version 2; this Coterie knows versions up to 1"):
             Ledger.open(location, read_only=read_only)
 
 

@@ -70,6 +70,7 @@ def dashboard(
 
 def _serve(watch: Callable[[], LedgerWatch], host: str, port: int, *, browse: bool) -> None:
     """Serve until Ctrl-C."""
+    import errno
     import socket
 
     import uvicorn
@@ -83,9 +84,11 @@ def _serve(watch: Callable[[], LedgerWatch], host: str, port: int, *, browse: bo
             listener.bind((host, port))
             listener.listen()
         except OSError as error:
-            raise UsageError(
-                f"{host}:{port} cannot be listened on: {error.strerror}; choose another --port, 0 for any"
-            ) from None
+            elsewhere = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+            advice = (
+                "give an address of this machine as --host" if elsewhere else "choose another --port, 0 for any"
+            )
+            raise UsageError(f"{host}:{port} cannot be listened on: {error.strerror}; {advice}") from None
         follower = Follower(watch)
         with waiting("Reading the ledger"):
             follower.start()

@@ -229,7 +229,7 @@ def missing_migrations(kind: str, version: int, place: str) -> list[str]:
     known = migrations(kind)
     if not 1 <= version <= len(known):
         raise UsageError(
-            f"{place} has the version {version}; this Coterie knows versions 1 to {len(known)}: use the one that "
+            f"{place} has the version {version}; this Coterie knows versions up to {len(known)}: use the one that "
             f"wrote it"
         )
     return known[version:]
@@ -250,7 +250,12 @@ def open_store(location: Location, *, first: Record | None = None, read_only: bo
 
 
 def file_of(location: Location) -> Path:
-    """Return the SQLite file of a location that is no URL: itself, or the one in a folder."""
+    """Return the SQLite file of a location that is no PostgreSQL URL: itself, or the one in a folder."""
+    scheme, mark, _ = str(location).partition("://")
+    if mark:  # the rest of the URL may hold a password
+        raise UsageError(
+            f"{scheme}:// begins no ledger's URL; write it as postgresql://user@host:5432/database?ledger=name"
+        )
     path = Path(location)
     return path / FILE if path.is_dir() else path
 
