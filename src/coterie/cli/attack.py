@@ -43,7 +43,7 @@ def attack(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Attack a run as its server could: take many rounds' sums apart into single users' updates.
+    """Take a run's sums apart into users' updates, as a server could.
 
     The attack reads what every server has: who took part in which round, the mean updates, and the global models.
     Then the real updates are computed again from the data, to judge how near it came. A user is found if the

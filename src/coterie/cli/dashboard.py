@@ -36,12 +36,13 @@ def dashboard(
         bool, typer.Option("--json", help="Print how things stand, as one JSON object, and end.")
     ] = False,
 ) -> None:
-    """Watch a running federation in the browser: levels, accuracy, batches, the round, alerts, a forecast.
+    """Watch a running federation in the browser.
 
-    The ledger is only read, and the page follows it: while rounds run, after they end, and when they go on. It is
-    served to this machine alone unless --host says otherwise; there is no password, and the page tells who took
-    part when. Beside the page: /state.json for programs, /metrics for Prometheus, /health. Ctrl-C ends it, and
-    changes nothing for the federation.
+    The page has levels, accuracy, batches, the round at work, alerts and a forecast. The ledger is only read, and
+    the page follows it: while rounds run, after they end, and when they go on. It is served to this machine alone
+    unless --host says otherwise; there is no password, and the page tells who took part when. Beside the page:
+    /state.json for programs, /metrics for Prometheus, /health. Ctrl-C ends it, and changes nothing for the
+    federation.
 
     Examples:
 

@@ -35,7 +35,9 @@ File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The device's 
 
 @app.command()
 def show(file: File = None, json_: Json = False) -> None:
-    """Show what a device remembers of every data scope: its batch, rounds, weight, overrides; no secret.
+    """Show what a device remembers, without its secrets.
+
+    Of every data scope: its batch, rounds, weight and overrides.
 
     Examples:
 
@@ -68,11 +70,12 @@ def override(
     scope: Annotated[str, typer.Option(help="The data scope whose batch the device may leave (required).")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do it: the cost is understood.")] = False,
 ) -> None:
-    """Let a device leave the batch that it has sealed in; only its owner should, and no message can.
+    """Let a device leave the batch that it has sealed in.
 
-    Without this, a device accepts a further charter only if that keeps its whole batch together. With it, rounds
-    of the old and of the new batch together can show sums of fewer than T users, down to one. Weight, rounding
-    secret and the last round stay. The federation's ledger must be told too, so that audits count it.
+    Only its owner should, and no message can. Without this, a device accepts a further charter only if that keeps
+    its whole batch together. With it, rounds of the old and of the new batch together can show sums of fewer than
+    T users, down to one. Weight, rounding secret and the last round stay. The federation's ledger must be told
+    too, so that audits count it.
 
     Examples:
 

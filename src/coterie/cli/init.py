@@ -17,10 +17,10 @@ def init(
         Path, typer.Argument(metavar="[SPEC.toml]", help="The new file (spec.toml unless given).")
     ] = Path("spec.toml"),
 ) -> None:
-    """Write a spec for `coterie run`: every field with its default and a sentence about it.
+    """Write a spec for `coterie run`, with every field explained.
 
-    Change what you like and delete the rest: what a spec leaves out has its default. A file that exists is never
-    overwritten.
+    Every field has its default and a sentence about it. Change what you like and delete the rest: what a spec
+    leaves out has its default. A file that exists is never overwritten.
 
     Examples:
 

@@ -64,7 +64,7 @@ def show(
     ] = "20",
     json_: Json = False,
 ) -> None:
-    """Show rounds, users and batches for a person, and the head for keeping elsewhere.
+    """Show rounds, users and batches, and the head to keep elsewhere.
 
     Of the batches it shows those that were lost mid-round most often, and those that were asked least: where
     selection serves the least served first, these are seldom whole in time. Then come the retired ones.
@@ -100,10 +100,11 @@ def verify(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Check every record, trusting nothing, and name all that is wrong; exit with 1 if something is.
+    """Check every record, trusting nothing, and name what is wrong.
 
-    Found are records that were edited, left out, moved or cut off, and such as break the rules. A ledger that was
-    written anew as a whole is sound in itself: only --head, with a hash kept elsewhere, shows that.
+    The exit code is 1 if something is. Found are records that were edited, left out, moved or cut off, and such as
+    break the rules. A ledger that was written anew as a whole is sound in itself: only --head, with a hash kept
+    elsewhere, shows that.
 
     Examples:
 
@@ -140,10 +141,11 @@ def export(
         typer.Option(help="The file to write: .jsonl (keeps all users and rounds), .csv or .parquet (required)."),
     ] = None,
 ) -> None:
-    """Write the participation log to a file: what the server could open, round by round, for any auditor.
+    """Write the participation log to a file, for any auditor.
 
-    Rounds that ended without a report are written with the worst that must be assumed: if they were sealed, every
-    batch that was asked, otherwise every user that was asked, each by itself.
+    It has what the server could open, round by round. Rounds that ended without a report are written with the
+    worst that must be assumed: if they were sealed, every batch that was asked, otherwise every user that was
+    asked, each by itself.
 
     Examples:
 

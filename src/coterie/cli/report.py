@@ -31,7 +31,7 @@ def report(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Make the page of a run again, or compare several runs on one page.
+    """Make a run's page again, or compare several runs on one.
 
     One run: report.html and the figures are made again in its folder. Several: one page with their curves, a table
     of final accuracy, and the measures. Runs that differ only in their seed are a group with a mean and a spread.

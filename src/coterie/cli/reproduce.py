@@ -48,7 +48,7 @@ def reproduce(
     list_: Annotated[bool, typer.Option("--list", help="Name the experiments and end.")] = False,
     json_: Json = False,
 ) -> None:
-    """Make the paper's tables and figures again, and set them beside the paper's numbers.
+    """Set the paper's tables and figures beside our own.
 
     For each experiment: our number with its spread, the paper's and the difference, each claim of the paper with
     whether it held, and the figure as PNG and SVG. What is in the folder is not run again: Ctrl-C or a crash lose

@@ -105,7 +105,7 @@ def simulate(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Simulate selection schemes and show what they give away and what they cost.
+    """Simulate what selection schemes give away and what they cost.
 
     For every scheme: the strong privacy level T (the worst trial and the mean), the share of users that the
     server has isolated, the fairness gap F (over all rounds, and over completed rounds), the users aggregated
