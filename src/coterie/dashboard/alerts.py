@@ -42,7 +42,7 @@ def _privacy(state: FederationState) -> Iterator[Alert]:
         yield Alert(
             "Updates in the clear",
             f"In {rounds} aggregation was plain: the server saw every update by itself.",
-            "Use open, secagg, secagg+ or lightsecagg for further rounds; what was seen is seen.",
+            "Use a sealed protocol for further rounds; what was seen is seen.",
         )
     elif snapshot.unknown_rounds:
         yield Alert(

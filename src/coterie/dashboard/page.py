@@ -116,7 +116,7 @@ def _tiles(state: FederationState) -> Tiles:
     if state.verdict is not None:
         tiles += state.verdict.words.figures[1:]
     tiles += [
-        KeyNumber("Cardinality C", f"{measures.cardinality:.2f}", "users in the model per round, on average"),
+        KeyNumber("Cardinality C", f"{measures.cardinality:.2f}", "users in a round's sums, on average"),
         KeyNumber("Fairness gap F", f"{measures.fairness_gap:.3f}", "between users' shares of rounds; 0 is fair"),
     ]
     if snapshot.plan is not None:
