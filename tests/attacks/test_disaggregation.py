@@ -98,6 +98,31 @@ def test_in_a_batch_plan_weights_are_the_batchs_mean_weight():
     )
 
 
+@pytest.mark.parametrize("rounds", [3, 8, USERS - 1])
+def test_with_fewer_rounds_than_users_the_estimate_is_that_of_minimum_norm(rounds):
+    """Users of equal weight, too few equations: weights that are equal are not bent to fit the missing rank."""
+    updates = updates_of(8)
+    view = static_view(random_sets(np.random.default_rng(8), rounds), updates)
+    assert np.linalg.matrix_rank(view.participation) < USERS
+    expected = np.linalg.lstsq(view.participation, view.participation @ updates.numpy(), rcond=None)[0]
+    assert np.allclose(estimated_weights(view), 1.0)
+    assert np.allclose(estimated_updates(view, LeastSquares()).numpy(), expected, atol=1e-5)
+
+
+def test_a_user_who_was_never_in_a_sum_weighs_what_users_do():
+    """The totals say nothing of it, and a share of 20 examples is no share of one."""
+    view = static_view([[0, 1], [1, 2], [0, 2]], updates_of(9, users=4), torch.full((4,), 20.0))
+    assert estimated_weights(view) == pytest.approx([20.0] * 4)
+
+
+@given(seed=st.integers(0, 2**16), rounds=st.integers(1, 2 * USERS))
+def test_no_weight_is_zero_or_less(seed, rounds):
+    """Whatever the totals are: updates are divided by weights."""
+    rng = np.random.default_rng(seed)
+    weights = torch.from_numpy(rng.integers(1, 1000, USERS).astype(np.float64))
+    assert (estimated_weights(static_view(random_sets(rng, rounds), updates_of(0), weights)) > 0).all()
+
+
 def test_a_drift_that_all_users_share_is_taken_out():
     """Updates move with the model by b ∘ (x - x_0): least squares errs by it, the drift-aware one not."""
     rng, updates = np.random.default_rng(5), 0.1 * updates_of(5)

@@ -172,14 +172,18 @@ def pseudo_inverse(matrix: FloatArray, cutoff: float) -> FloatArray:
 
 
 def estimated_weights(view: ServerView | Moments) -> FloatArray:
-    """Return what the totals say of each user's weight, by least squares; 1 for users who were never in a sum.
+    """Return what the totals W say of each user's weight: as near to equal weights as they allow.
 
-    Members of a batch get the mean weight of their batch, as they get its mean update.
+    w = w̄ + P⁺ (W - P w̄), where w̄ is the mean weight of a user in a sum. Users of equal weight are seen as such
+    even where rounds are fewer than users. Members of a batch get the mean weight of their batch, as they get its
+    mean update. A user who was never in a sum gets w̄, as does one for whom the totals suggest no positive weight.
     """
     participation = view.participation
-    weights = pseudo_inverse(participation, LeastSquares.cutoff) @ view.totals
-    seen = participation.any(axis=0)
-    return np.where(seen & (np.abs(weights) > 0), weights, 1.0)
+    sizes = participation.sum(axis=1)
+    typical = float(view.totals.sum() / sizes.sum())
+    surplus = view.totals - typical * sizes
+    weights = typical + pseudo_inverse(participation, LeastSquares.cutoff) @ surplus
+    return np.where(weights > 0, weights, typical)
 
 
 def disaggregate(view: ServerView, method: Method, memory: int = CHUNK_BYTES) -> Iterator[tuple[slice, Tensor]]:
