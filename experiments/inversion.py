@@ -6,46 +6,48 @@ python experiments/inversion.py DATA
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from coterie.attacks.inversion import Inversion
 from coterie.experiment.parts import prepare
 from coterie.experiment.pictures import PictureSettings, take_pictures
 from coterie.experiment.spec import Spec
-from coterie.selection import selector_named
-from coterie.training.models import flatten
+from coterie.reproduction.reconstruction import made_with
 
-RESULTS = Path(__file__).parent / "results"
-USERS, PER_ROUND = 40, 8
+RECORD = Path(__file__).parent / "results" / "inversion.json"
 SCHEMES = ("random", "T2", "T4")
-SEARCH = Inversion(steps=1600, restarts=2, variation=0.2)
+SPEC = Spec().changed(
+    {
+        "data.source": "cifar10",
+        "data.users": 40,
+        "selection.scheme": "random",
+        "selection.per_round": 8,
+        "training.model": "lenet",
+        "training.dropout": False,
+        "aggregation.protocol": "plain",
+    }
+)
+SETTINGS = PictureSettings(count=8, search=Inversion(steps=1600, restarts=2, variation=0.2))
+
+
+def write_pictures(spec: Spec, settings: PictureSettings, path: Path) -> None:
+    """Take the pictures, and write them down with what they were made from."""
+    parts = prepare(spec)
+    record = take_pictures(parts, SCHEMES, settings).record()
+    origin = {
+        "spec": spec.changed({"data.folder": SPEC.data.folder}).tables(),
+        "data": parts.data_digest,
+        "settings": asdict(settings),
+        "made_with": made_with(parts),
+    }
+    path.write_text(json.dumps(record | origin) + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    """Take the pictures and write them down."""
-    spec = Spec().changed(
-        {
-            "data.source": "cifar10",
-            "data.folder": sys.argv[1],
-            "data.users": USERS,
-            "selection.scheme": "random",
-            "selection.per_round": PER_ROUND,
-            "training.model": "lenet",
-            "training.dropout": False,
-            "aggregation.protocol": "plain",
-        }
-    )
-    parts = prepare(spec)
-    pictures = take_pictures(
-        parts.model,
-        flatten(parts.model).to(parts.trainer.device),
-        parts.user_data,
-        schemes={scheme: selector_named(scheme, USERS, PER_ROUND, None) for scheme in SCHEMES},
-        per_round=PER_ROUND,
-        settings=PictureSettings(count=8, search=SEARCH),
-    )
-    (RESULTS / "inversion.json").write_text(json.dumps(pictures.record()) + "\n", encoding="utf-8")
-    print(f"wrote {RESULTS / 'inversion.json'}; the figure is drawn by docs/reproduction.py")
+    """Make the record again, from a folder with the data."""
+    write_pictures(SPEC.changed({"data.folder": sys.argv[1]}), SETTINGS, RECORD)
+    print(f"wrote {RECORD}; the figure is drawn by docs/reproduction.py")
 
 
 if __name__ == "__main__":

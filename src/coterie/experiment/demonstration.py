@@ -14,11 +14,10 @@ from coterie.errors import UsageError
 from coterie.experiment.attack import attack_run, read_attacked_run
 from coterie.experiment.deviation import Scene
 from coterie.experiment.parts import prepare
-from coterie.experiment.pictures import PictureSettings, ReconstructedPictures, StageProgress, take_pictures
+from coterie.experiment.pictures import PictureSettings, StageProgress, take_pictures
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
 from coterie.training.data.published import DATASETS, load
-from coterie.training.models import flatten
 from coterie.training.settings import LocalTraining
 
 SCHEMES = ("random", "T2", "T4")
@@ -62,7 +61,8 @@ class Demonstration:
     def run(self, out: Path, progress: StageProgress) -> dict[str, Any]:
         """Train, attack and take pictures; return the record. Runs that are in the folder already go on."""
         results = [self._attack_scheme(scheme, out / scheme, progress) for scheme in SCHEMES]
-        pictures = self._pictures(progress)
+        parts = prepare(self.spec.changed({"selection.scheme": SCHEMES[0]}))
+        pictures = take_pictures(parts, SCHEMES, self.pictures, progress)
         for result in results:
             gallery = pictures.galleries[result["scheme"]]
             result["psnr"] = round(fmean(score.psnr for score in gallery.scores), 2)
@@ -77,21 +77,6 @@ class Demonstration:
                 progress(f"training, {scheme}", row.step, total)
         progress(f"attacking, {scheme}", total, total)
         return attack_run(read_attacked_run(folder), self.window).record()
-
-    def _pictures(self, progress: StageProgress) -> ReconstructedPictures:
-        spec = self.spec.changed({"selection.scheme": "random"})
-        parts = prepare(spec)
-        per_round = spec.selection.per_round
-        schemes = {scheme: parts.world.selector(scheme, per_round) for scheme in SCHEMES}
-        return take_pictures(
-            parts.model,
-            flatten(parts.model),
-            parts.user_data,
-            schemes=schemes,
-            per_round=per_round,
-            settings=self.pictures,
-            progress=progress,
-        )
 
     def _deviation(self, progress: StageProgress) -> dict[str, Any]:
         """Try what a server does that breaks the rules, on one user with one image."""

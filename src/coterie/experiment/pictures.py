@@ -4,25 +4,25 @@ Over a window of rounds it takes the sums apart, at the window's first model, th
 estimate. All schemes start from the same model, so that their pictures can be compared.
 """
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from coterie.attacks.disaggregation import LeastSquares, disaggregation_errors, estimated_updates
 from coterie.attacks.inversion import ImageRange, Inversion, gradient_of_step
 from coterie.attacks.score import ImageScore, UpdateErrors, image_score
 from coterie.attacks.view import ServerView
+from coterie.experiment.parts import Parts
 from coterie.selection import Selector
 from coterie.training.data.dataset import UserData
 from coterie.training.data.partition import Partition
 from coterie.training.engine.stacked import make_trainer
 from coterie.training.engine.trainer import MeanUpdate
-from coterie.training.models import unflatten
+from coterie.training.models import flatten
 from coterie.training.settings import LocalTraining
 from coterie.values import IntArray
 
@@ -95,33 +95,30 @@ def one_image_each(user_data: UserData) -> UserData:
 
 
 def take_pictures(
-    model: nn.Module,
-    parameters: Tensor,
-    user_data: UserData,
-    *,
-    schemes: Mapping[str, Selector],
-    per_round: int,
+    parts: Parts,
+    schemes: Sequence[str],
     settings: PictureSettings,
     progress: StageProgress = lambda what, done, total: None,  # noqa: ARG005 - told to nobody
 ) -> ReconstructedPictures:
-    """Attack each scheme from the same first model, and return what came out."""
-    data = one_image_each(user_data)
+    """Attack each scheme from the first model of a run's parts, and return what came out."""
+    per_round, device = parts.spec.selection.per_round, parts.trainer.device
+    data, parameters = one_image_each(parts.user_data), flatten(parts.model).to(device)
     training = LocalTraining(epochs=1, minibatch=1, learning_rate=settings.rate, shuffled=False, dropout=False)
-    trainer = make_trainer(model, data, training, cohort=per_round, seed=settings.seed)
+    trainer = make_trainer(parts.model, data, training, cohort=per_round, seed=settings.seed)
     truth = trainer.updates(parameters, np.arange(data.users), 0).vectors
     chosen = tuple(range(0, data.users, max(1, data.users // settings.count)))[: settings.count]
     errors: dict[str, UpdateErrors] = {}
     gradients = []
-    for scheme, selector in schemes.items():
+    for scheme in schemes:
         progress(f"one image each, {scheme}", len(errors), len(schemes))
+        selector = parts.world.selector(scheme, per_round)
         view = _observe_rounds(trainer.mean, parameters, selector, data.users, settings)
         errors[scheme] = disaggregation_errors(view, LeastSquares(), truth)
         estimates = estimated_updates(view, LeastSquares())[list(chosen)]
         gradients.append(gradient_of_step(estimates, parameters, settings.rate))
-    known = _with_parameters(model, parameters)
     image_range = ImageRange(data.mean, data.std)
     inverted = settings.search.invert(
-        known,
+        parts.model,
         torch.cat(gradients),
         tuple(data.images.shape[1:]),
         image_range,
@@ -129,7 +126,7 @@ def take_pictures(
         seed=settings.seed,
         progress=lambda done, total: progress("looking for the images", done, total),
     )
-    places = torch.tensor([int(data.of(user)[0]) for user in chosen], device=data.images.device)
+    places = torch.tensor([int(data.of(user)[0]) for user in chosen], device=device)
     originals = image_range.levels(data.images[places])
     images = torch.split(image_range.levels(inverted.images[:, 0]), len(chosen))
     return ReconstructedPictures(
@@ -161,13 +158,6 @@ def _observe_rounds(
         means.append(update)
         model = model + update
     return ServerView.of(users, learned, means, parameters)
-
-
-def _with_parameters(model: nn.Module, parameters: Tensor) -> nn.Module:
-    """Return a copy of a model with other parameters."""
-    other = copy.deepcopy(model).to(parameters.device)
-    unflatten(other, parameters)
-    return other
 
 
 def _scores(images: Tensor, originals: Tensor) -> tuple[ImageScore, ...]:
