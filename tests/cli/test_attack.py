@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.console import Console
 
-from coterie.cli.attack import _print_deviation
+from coterie.cli.attack import _demonstrate, _print_deviation
 from support.cli.command import coterie
 from support.experiment.tiny import finished, tiny_spec, write_data
 
@@ -67,6 +67,7 @@ def test_json_is_one_object_of_the_agreed_form(folder, tmp_path):
         (["run", "--demo"], "or --demo"),
         ([], "or --demo"),
         (["--demo", "--window", "3"], "no effect"),
+        (["run", "--out", "run/record.jsonl"], "there is a file of this name; give the path of a folder"),
     ],
 )
 def test_what_cannot_be_attacked_ends_in_one_line(folder, arguments, words):
@@ -86,6 +87,17 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(folder, atta
     assert "run/record.jsonl/results cannot be written: a part of the path is a file" in process.stderr
     assert "training" not in process.stderr
     assert "taking sums apart" not in process.stderr
+
+
+def test_a_demonstration_that_is_interrupted_says_how_to_go_on(tmp_path, capsys):
+    """The runs are kept, and the same command goes on with them."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _demonstrate(tmp_path / "demo", interrupted)
+    assert f"what is trained is kept in {tmp_path / 'demo'}; the same command goes on" in capsys.readouterr().err
 
 
 def test_what_a_cheating_server_got_is_printed(capsys):

@@ -13,6 +13,7 @@ from coterie.attacks.disaggregation import (
 )
 from coterie.errors import UsageError
 from coterie.experiment.attack import attack_run, read_attacked_run
+from coterie.experiment.folder import RunFolder
 from coterie.experiment.run import Run
 from coterie.training.models import flatten
 from support.experiment.tiny import finished, newest_parameters, tiny_spec
@@ -90,6 +91,8 @@ def test_the_view_of_a_run_leads_to_its_last_model(settled):
 
 def test_vectors_are_mapped_and_not_read(settled):
     """A run's mean updates stay on the disk until a piece of them is asked for."""
+    mean, _ = RunFolder.open(settled["random"]).aggregate(3)
+    assert isinstance(mean, np.memmap)
     run = read_attacked_run(settled["random"])
     with np.load(settled["random"] / "aggregates" / "000003.npz") as file:
         assert np.array_equal(run.view.means[2].numpy(), file["mean"])

@@ -43,3 +43,23 @@ def test_random_selection_gives_users_away_and_batches_do_not(tmp_path):
 
     with pytest.raises(UsageError, match="other settings"):
         small(**{"training.rounds": 31}).run(tmp_path, lambda what, done, total: None)
+
+
+def test_a_demonstration_that_was_stopped_goes_on_where_it_was(tmp_path):
+    """Rounds that were trained before are not trained again."""
+    steps = []
+
+    def stop_at(stage, step):
+        def progress(what, done, _total):
+            steps.append((what, done))
+            if (what, done) == (stage, step):
+                raise KeyboardInterrupt
+
+        return progress
+
+    with pytest.raises(KeyboardInterrupt):
+        small().run(tmp_path, stop_at("training, random", 10))
+    with pytest.raises(KeyboardInterrupt):
+        small().run(tmp_path, stop_at("attacking, random", 30))
+    trained = [done for what, done in steps if what == "training, random"]
+    assert trained == list(range(1, 31))

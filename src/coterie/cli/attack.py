@@ -105,7 +105,11 @@ def _demonstrate(folder: Path, progress: _Progress) -> dict[str, Any]:
     from coterie.storage.files import make_folder_of
 
     make_folder_of(folder / RECORD)
-    return Demonstration().run(folder, progress)
+    try:
+        return Demonstration().run(folder, progress)
+    except KeyboardInterrupt:
+        typer.echo(f"coterie: what is trained is kept in {folder}; the same command goes on", err=True)
+        raise
 
 
 def _write_results(record: dict[str, Any], folder: Path) -> list[Path]:

@@ -24,6 +24,7 @@ _WRITING = {
     errno.ENOENT: "its folder does not exist; create it first",
     errno.ENOTDIR: "a part of the path is a file, not a folder; check the path",
     errno.EISDIR: "there is a folder of this name; give the path of a file",
+    errno.EEXIST: "there is a file of this name; give the path of a folder",
     errno.EACCES: "you have no permission to write there; choose another folder",
     errno.EPERM: "you have no permission to write there; choose another folder",
     errno.EROFS: "that disk is read-only; choose another folder",
