@@ -5,6 +5,7 @@ first, which takes some minutes, and its record put beside the pictures.
 """
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,12 @@ def markdown_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str
     """Return a table in Markdown."""
     lines = [columns, ("---",) * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def rounded_up(value: float) -> float:
+    """Return the least number of one digit that is not smaller: for sentences that say "at most"."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return math.ceil(value / power) * power
 
 
 def scheme_facts(record: dict[str, Any]) -> dict[str, Any]:
@@ -70,8 +77,8 @@ def deviation_facts(record: dict[str, Any]) -> dict[str, Any]:
         "users": record["users"],
         "privacy": record["privacy"],
         "deviation_table": markdown_table(("a server that", *table.columns), list(table.rows())),
-        "worst_recovered": f"{max(attempt['error'] for attempt in by_outcome['recovered']):.0e}",
-        "largest_correlation": f"{max(noise):.2f}",
+        "worst_recovered": f"{rounded_up(max(attempt['error'] for attempt in by_outcome['recovered'])):.0e}",
+        "largest_correlation": f"{rounded_up(max(noise)):g}",
         "refusals": "\n".join(f"- *{attack}*: “{reason}”" for attack, reason in table.refusals().items()),
     }
 

@@ -183,3 +183,9 @@ def test_the_page_of_the_attacks_is_what_the_demonstrations_record_says():
     spec.loader.exec_module(module)
     record = json.loads(module.RECORD.read_text(encoding="utf-8"))
     assert module.page(record) == module.PAGE.read_text(encoding="utf-8")
+    facts = module.deviation_facts(record["deviation"])
+    attempts = record["deviation"]["attempts"]
+    recovered = [attempt["error"] for attempt in attempts if attempt["outcome"] == "recovered"]
+    noise = [abs(attempt["correlation"]) for attempt in attempts if attempt["outcome"] == "noise"]
+    assert max(recovered) <= float(facts["worst_recovered"])  # of which the page says "at most"
+    assert max(noise) <= float(facts["largest_correlation"])
