@@ -1,6 +1,6 @@
 """Images that a server makes of its estimates (fig:recon_MSE_PSNR): CIFAR-10, LeNet, one image for each user.
 
-Writes results/inversion.json. It takes half a minute on a GPU:
+Writes results/inversion.json. It takes half a minute on a GPU, and six minutes of computing time on two cores:
 python experiments/inversion.py DATA
 """
 
