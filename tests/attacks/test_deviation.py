@@ -15,7 +15,7 @@ from coterie.attacks.deviation import (
     PartOfBatch,
     attempt,
 )
-from coterie.attacks.devices import Conduct, DevicePopulation, SealedDevices, UnsealedDevices
+from coterie.attacks.devices import DevicePopulation, SealedDevices, ServerBehaviour, UnsealedDevices
 from coterie.attacks.disaggregation import LeastSquares, disaggregation_errors, estimated_updates
 from coterie.attacks.view import ServerView
 from coterie.audit import StrongLevel
@@ -108,7 +108,7 @@ def test_a_server_that_keeps_to_the_rules_gets_its_sum(protocol):
     """The same devices and the same way of adding up give the right sum where nobody deviates: noise is no bug."""
     kinds = [SealedDevices, *([UnsealedDevices] if protocol.runs_unsealed else [])]
     for kind in kinds:
-        total = kind(POPULATION, protocol).sum(Conduct(MODEL))
+        total = kind(POPULATION, protocol).sum(ServerBehaviour(MODEL))
         assert total.values == pytest.approx(np.sum(list(UPDATES.values()), axis=0), abs=1e-6)
         assert total.weight == len(NAMES)
 
@@ -148,7 +148,7 @@ def test_losing_a_user_is_refused_by_its_batch_and_gives_noise_all_the_same():
                 raise
 
         devices.clients[user].receive = listening
-    got = devices.sum(Conduct(MODEL, lost=frozenset({TARGET})))
+    got = devices.sum(ServerBehaviour(MODEL, lost=frozenset({TARGET})))
     assert len(objections) == T
     assert all("includes a part of the batch" in objection for objection in objections)
     rest = np.sum([UPDATES[user] for user in NAMES if user != TARGET], axis=0)
@@ -210,7 +210,7 @@ class TestManyRounds:
         rows, sums = [], []
         for _ in range(self.ROUNDS):
             left_out = frozenset(name for name in NAMES if rng.random() < 0.25)
-            sums.append(devices.sum(Conduct(MODEL, left_out=left_out)).values)
+            sums.append(devices.sum(ServerBehaviour(MODEL, left_out=left_out)).values)
             rows.append([NAMES.index(name) for name in NAMES if name not in left_out])
         errors = disaggregation_errors(self.view(rows, sums), LeastSquares(), self.truth())
         assert len(errors.found_users) == len(NAMES)

@@ -5,7 +5,7 @@ import pytest
 from coterie.attacks.deviation import AttackOutcome
 from coterie.attacks.inversion import Inversion
 from coterie.errors import UsageError
-from coterie.experiment.deviation import Scene
+from coterie.experiment.deviation import DeviationSetup
 from coterie.training import MNIST_SMALL, LocalTraining, load
 
 SETTINGS = LocalTraining(model="mlp", minibatch=1, shuffled=False, dropout=False)
@@ -14,9 +14,9 @@ SETTINGS = LocalTraining(model="mlp", minibatch=1, shuffled=False, dropout=False
 @pytest.fixture(scope="module")
 def chapter():
     """Every attack on one user, and the pictures that come of it, with few steps of a search."""
-    scene = Scene(load(MNIST_SMALL), SETTINGS)
-    target = scene.names[5]
-    return scene.chapter(target, list(scene.results(target)), Inversion(steps=100, restarts=1))
+    setup = DeviationSetup(load(MNIST_SMALL), SETTINGS)
+    target = setup.names[5]
+    return setup.chapter(target, list(setup.results(target)), Inversion(steps=100, restarts=1))
 
 
 def test_every_attack_works_without_a_seal_and_none_against_it(chapter):
@@ -48,4 +48,4 @@ def test_the_users_picture_comes_out_where_the_update_does(chapter):
 def test_users_who_do_not_fill_their_batches_are_refused():
     """Three batches or more, all whole: otherwise no device would agree to a sum."""
     with pytest.raises(UsageError, match="10 users cannot be in three or more batches of 4"):
-        Scene(load(MNIST_SMALL), SETTINGS, users=10)
+        DeviationSetup(load(MNIST_SMALL), SETTINGS, users=10)

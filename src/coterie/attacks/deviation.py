@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from coterie.attacks.devices import Conduct, DevicePopulation, Devices
+from coterie.attacks.devices import DevicePopulation, Devices, ServerBehaviour
 from coterie.attacks.score import FOUND
 from coterie.errors import PeerError
 from coterie.secagg import InnerProtocol, Sum
@@ -76,8 +76,10 @@ class PartOfBatch(Deviation):
 
     def estimate(self, devices: Devices, target: str) -> FloatArray:
         """Return the difference of the two sums."""
-        whole = devices.sum(Conduct(devices.population.model))
-        return _difference(whole, devices.sum(Conduct(devices.population.model, left_out=frozenset({target}))))
+        whole = devices.sum(ServerBehaviour(devices.population.model))
+        return _difference(
+            whole, devices.sum(ServerBehaviour(devices.population.model, left_out=frozenset({target})))
+        )
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,8 @@ class LosingUsers(Deviation):
 
     def estimate(self, devices: Devices, target: str) -> FloatArray:
         """Return the difference of the two sums."""
-        whole = devices.sum(Conduct(devices.population.model))
-        return _difference(whole, devices.sum(Conduct(devices.population.model, lost=frozenset({target}))))
+        whole = devices.sum(ServerBehaviour(devices.population.model))
+        return _difference(whole, devices.sum(ServerBehaviour(devices.population.model, lost=frozenset({target}))))
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class OtherModel(Deviation):
     def estimate(self, devices: Devices, target: str) -> FloatArray:
         """Return the sum, to which the others add nothing."""
         others = frozenset(devices.population.users) - {target}
-        got = devices.sum(Conduct(devices.population.model, models=dict.fromkeys(others, self.silencing)))
+        got = devices.sum(ServerBehaviour(devices.population.model, models=dict.fromkeys(others, self.silencing)))
         return got.values
 
 
@@ -125,7 +127,9 @@ class OtherRecipe(Deviation):
     def estimate(self, devices: Devices, target: str) -> FloatArray:
         """Return the sum, to which the others add nothing."""
         others = frozenset(devices.population.users) - {target}
-        return devices.sum(Conduct(devices.population.model, recipes=dict.fromkeys(others, self.silencing))).values
+        return devices.sum(
+            ServerBehaviour(devices.population.model, recipes=dict.fromkeys(others, self.silencing))
+        ).values
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,9 @@ class OtherQuantiser(Deviation):
         del target
         low, high = (
             devices.sum(
-                Conduct(devices.population.model, quantiser=replace(devices.rules.quantiser, weight_cap=cap))
+                ServerBehaviour(
+                    devices.population.model, quantiser=replace(devices.rules.quantiser, weight_cap=cap)
+                )
             )
             for cap in (self.others + 1, self.heaviest)
         )

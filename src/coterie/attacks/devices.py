@@ -1,7 +1,7 @@
 """Honest users' devices as a server of any kind meets them: real clients, real bytes, sealed or not.
 
-A server asks for sums by its `Conduct` of a round. What it should do is the default; all else is a deviation,
-which the devices answer, refuse, or answer with what adds up to noise.
+A server asks for sums by its `ServerBehaviour` of a round. What it should do is the default; all else is a
+deviation, which the devices answer, refuse, or answer with what adds up to noise.
 """
 
 from abc import ABC, abstractmethod
@@ -95,7 +95,7 @@ class DevicePopulation:
 
 
 @dataclass(frozen=True)
-class Conduct:
+class ServerBehaviour:
     """What a server does in one round over a model: unless said otherwise, what it should."""
 
     model: bytes
@@ -148,7 +148,7 @@ class Devices(ABC):
     clients: Mapping[str, Client]
 
     @abstractmethod
-    def sum(self, conduct: Conduct) -> Sum:
+    def sum(self, behaviour: ServerBehaviour) -> Sum:
         """Return the sum of what all users that were asked, and not lost, gave in one round.
 
         A PeerError is a device's refusal, in its own words. Where masks did not cancel, the sum is noise.
@@ -161,12 +161,14 @@ class Devices(ABC):
     def _update(self, user: str, model: bytes, task: Task) -> FloatArray:
         return self.population.train(user, model, task.recipe)
 
-    def _model(self, user: str, task: Task, conduct: Conduct) -> bytes:
+    def _model(self, user: str, task: Task, behaviour: ServerBehaviour) -> bytes:
         """Return the model that a device trains: the one in its terms."""
-        del user, conduct
+        del user, behaviour
         return task.terms.model
 
-    def _exchange(self, server: ServerRound, outgoing: Outgoing, conduct: Conduct, transcript: Transcript) -> None:
+    def _exchange(
+        self, server: ServerRound, outgoing: Outgoing, behaviour: ServerBehaviour, transcript: Transcript
+    ) -> None:
         """Carry messages until the server has none, and note what came of it; a refusal is a missing answer."""
         phase = 0
         while outgoing:
@@ -174,13 +176,13 @@ class Devices(ABC):
                 try:
                     answer = self.clients[user].receive(data)
                     if isinstance(answer, Task):
-                        update = self._update(user, self._model(user, answer, conduct), answer)
+                        update = self._update(user, self._model(user, answer, behaviour), answer)
                         weight = self.population.weights.get(user, 1)
                         answer = self.clients[user].seal(answer, update, weight=weight)
                 except PeerError as refusal:
                     transcript.refusals[user] = str(refusal)
                     continue
-                if answer is not None and not (user in conduct.lost and phase == self.protocol.upload_phase):
+                if answer is not None and not (user in behaviour.lost and phase == self.protocol.upload_phase):
                     transcript.take(server, user, answer, self.rules.quantiser)
             outgoing, phase = server.advance(), phase + 1
 
@@ -201,26 +203,26 @@ class UnsealedDevices(Devices):
             user: UnsealedClient(user, key, configuration, self._is_real) for user, key in self._keys.items()
         }
 
-    def _model(self, user: str, task: Task, conduct: Conduct) -> bytes:
+    def _model(self, user: str, task: Task, behaviour: ServerBehaviour) -> bytes:
         del task
-        return conduct.models.get(user, conduct.model)
+        return behaviour.models.get(user, behaviour.model)
 
-    def sum(self, conduct: Conduct) -> Sum:
+    def sum(self, behaviour: ServerBehaviour) -> Sum:
         """Run one round; every user answers it, since nothing in it contradicts what it knows."""
-        rules = replace(self.rules, quantiser=conduct.quantiser or self.rules.quantiser)
-        asked = {user: key for user, key in self._identities.items() if user not in conduct.left_out}
+        rules = replace(self.rules, quantiser=behaviour.quantiser or self.rules.quantiser)
+        asked = {user: key for user, key in self._identities.items() if user not in behaviour.left_out}
         terms = Terms(b"", self.population.dimension, min_included=self.protocol.least_included([1], 1))
         server = unsealed_round(rules, asked, self._rounds, terms)
         recipes = {
             user: encode(unsealed_call(replace(rules, recipe=recipe), self._rounds, terms))
-            for user, recipe in conduct.recipes.items()
+            for user, recipe in behaviour.recipes.items()
             if user in asked
         }
         calls = {**server.start(), **recipes}
         self._rounds += 1
         transcript = Transcript()
         try:
-            self._exchange(server, calls, conduct, transcript)
+            self._exchange(server, calls, behaviour, transcript)
             return server.finish().sum
         except TooFewUsers as error:
             raise PeerError(transcript.reason(str(error))) from None
@@ -249,24 +251,26 @@ class SealedDevices(Devices):
         charters = [found_batch(rules, batch, first=self._rounds) for batch in members]
         return {client.user: charter for batch, charter in zip(members, charters, strict=True) for client in batch}
 
-    def sum(self, conduct: Conduct) -> Sum:
+    def sum(self, behaviour: ServerBehaviour) -> Sum:
         """Run one round as far as the devices go along, and add up what came, whatever the check words say."""
-        if conduct.quantiser is not None and conduct.quantiser != self.rules.quantiser:
+        if behaviour.quantiser is not None and behaviour.quantiser != self.rules.quantiser:
             # No message of a round names a quantiser: only a later charter can bring another.
-            rules = replace(self.rules, quantiser=conduct.quantiser)
+            rules = replace(self.rules, quantiser=behaviour.quantiser)
             self._charters, self.rules = self._found_batches(rules), rules
         calls = {
-            user: encode(round_call(charter, self._rounds, self._terms_of(user, conduct)))
+            user: encode(round_call(charter, self._rounds, self._terms_of(user, behaviour)))
             for user, charter in self._charters.items()
-            if user not in conduct.left_out
+            if user not in behaviour.left_out
         }
-        server = self.protocol.server_round(self._groups(conduct), self._setting(self._terms(conduct.model)), 1)
+        server = self.protocol.server_round(
+            self._groups(behaviour), self._setting(self._terms(behaviour.model)), 1
+        )
         transcript = Transcript()
         try:
-            if conduct.models and isinstance(server, AgreedRound):
-                raise PeerError(self._shown_roster(calls, conduct))
-            self._exchange(server, calls, conduct, transcript)
-            self._demand_vectors(calls.keys() - conduct.lost, transcript)
+            if behaviour.models and isinstance(server, AgreedRound):
+                raise PeerError(self._shown_roster(calls, behaviour))
+            self._exchange(server, calls, behaviour, transcript)
+            self._demand_vectors(calls.keys() - behaviour.lost, transcript)
             return self._open_sum(server, transcript)
         except TooFewUsers as error:
             raise PeerError(transcript.reason(str(error))) from None
@@ -279,20 +283,20 @@ class SealedDevices(Devices):
         least = self.protocol.least_included(sizes, self.rules.privacy)
         return Terms(model, self.population.dimension, min_included=least, configuration=configuration)
 
-    def _terms_of(self, user: str, conduct: Conduct) -> Terms:
+    def _terms_of(self, user: str, behaviour: ServerBehaviour) -> Terms:
         """Return the terms that a user is shown."""
-        return self._terms(conduct.models.get(user, conduct.model), conduct.recipes.get(user, b""))
+        return self._terms(behaviour.models.get(user, behaviour.model), behaviour.recipes.get(user, b""))
 
     def _setting(self, terms: Terms) -> RoundSetting:
         rules = self.rules
         return RoundSetting("sealed", rules.inner, SCOPE, self._rounds, terms, rules.quantiser, rules.parameters)
 
-    def _groups(self, conduct: Conduct) -> list[Group]:
+    def _groups(self, behaviour: ServerBehaviour) -> list[Group]:
         """Return who is in a sum together: batches; or everyone alone, for a server that loses users on purpose.
 
         Such a server proposes to include what is left of a batch, as it would without a seal.
         """
-        alone = conduct.lost and self.protocol.phases > 1
+        alone = behaviour.lost and self.protocol.phases > 1
         return [
             Group(charter.digest, charter.privacy, {user: charter.identities[user] for user in users}, b"")
             for batch in self.population.batches
@@ -300,7 +304,7 @@ class SealedDevices(Devices):
             for users in ([[user] for user in batch] if alone else [batch])
         ]
 
-    def _shown_roster(self, calls: Outgoing, conduct: Conduct) -> str:
+    def _shown_roster(self, calls: Outgoing, behaviour: ServerBehaviour) -> str:
         """Show everyone one roster of users with different models; return the first refusal.
 
         The server's own machine would not make such a roster: who has another model signed for another round.
@@ -316,7 +320,7 @@ class SealedDevices(Devices):
             lines.append(RosterLine(user, self._identities[user], *keys))
         roster = tuple(sorted(lines, key=lambda line: line.user.encode()))
         for user in calls:
-            context = self._setting(self._terms_of(user, conduct)).context
+            context = self._setting(self._terms_of(user, behaviour)).context
             try:
                 self.clients[user].receive(encode(RosterCall(SCOPE, context, roster)))
             except PeerError as refusal:

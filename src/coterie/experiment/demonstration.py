@@ -12,7 +12,7 @@ from typing import Any
 from coterie.attacks.inversion import Inversion
 from coterie.errors import UsageError
 from coterie.experiment.attack import attack_run, read_attacked_run
-from coterie.experiment.deviation import Scene
+from coterie.experiment.deviation import DeviationSetup
 from coterie.experiment.parts import prepare
 from coterie.experiment.pictures import PictureSettings, StageProgress, take_pictures
 from coterie.experiment.run import Run
@@ -81,12 +81,12 @@ class Demonstration:
     def _deviation(self, progress: StageProgress) -> dict[str, Any]:
         """Try what a server does that breaks the rules, on one user with one image."""
         settings = LocalTraining(model="mlp", minibatch=1, shuffled=False, dropout=False)
-        scene = Scene(load(DATASETS[self.spec.data.source], self.spec.data.folder), settings)
-        target, results = scene.names[TARGET], []
-        for result in scene.results(target):
+        setup = DeviationSetup(load(DATASETS[self.spec.data.source], self.spec.data.folder), settings)
+        target, results = setup.names[TARGET], []
+        for result in setup.results(target):
             results.append(result)
-            progress("a server that cheats", len(results), scene.attempts)
-        chapter = scene.chapter(
+            progress("a server that cheats", len(results), setup.attempts)
+        chapter = setup.chapter(
             target, results, self.pictures.search, lambda done, total: progress("its pictures", done, total)
         )
         return chapter.record()

@@ -96,7 +96,7 @@ class DeviationChapter:
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class DeviationSetup:
     """Users in batches of T, each with one image of a data set, who take one step of SGD on it in a round."""
 
     dataset: Dataset
