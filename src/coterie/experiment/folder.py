@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from coterie.errors import UsageError
 from coterie.experiment.record import RecordFile, RoundRow, RunRecord, head_digest, read_record, row_of
 from coterie.ledger import Ledger, Round, Snapshot, State
-from coterie.storage.files import FileLock, atomic_write, reading, remove_unfinished, sync_folder, writing
+from coterie.storage.files import FileLock, read_file, remove_unfinished, sync_folder, write_file, writing
 from coterie.values import FloatArray, IntArray
 
 KEPT_EVERY = 10
@@ -112,9 +112,9 @@ class RunFolder:
 
     def tidy(self, step: int) -> None:
         """Drop what is no longer needed when the checkpoint of a step counts."""
-        for old in self.steps():
-            if old != step and old % KEPT_EVERY:
-                self.checkpoint_file(old).unlink(missing_ok=True)
+        for path in self._checkpoints.glob("*.npz"):
+            if path.stem.isdigit() and int(path.stem) != step and int(path.stem) % KEPT_EVERY:
+                path.unlink(missing_ok=True)
         self._pending.unlink(missing_ok=True)
 
     def checkpoint(self, step: int, digest: str) -> Checkpoint:
@@ -168,25 +168,19 @@ class RunFolder:
         """Return where the mean update of a step is, or would be."""
         return self.aggregates / f"{step:06d}.npz"
 
-    def steps(self) -> list[int]:
-        """Return the steps whose checkpoint is there."""
-        return sorted(int(path.stem) for path in self._checkpoints.glob("*.npz") if path.stem.isdigit())
-
 
 def _write(path: Path, facts: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> str:
     """Write arrays to a file, whole or not at all; return its SHA-256."""
     buffer = io.BytesIO()
     values = {name: np.asarray(value) for name, value in (facts | dict(arrays)).items()}  # type: ignore[operator]
     np.savez(buffer, **values)  # type: ignore[arg-type]
-    with atomic_write(path) as file:
-        file.write(buffer.getbuffer())
+    write_file(path, buffer.getbuffer())
     return hashlib.sha256(buffer.getbuffer()).hexdigest()
 
 
 def _read(path: Path, digest: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of a file, after its bytes have proved to be those that were written."""
-    with reading(path):
-        data = path.read_bytes()
+    data = read_file(path)
     if hashlib.sha256(data).hexdigest() != digest:
         raise changed_file(path)
     try:
@@ -224,11 +218,6 @@ class RunProgress:
 
     steps: tuple[Round, ...]
     cut_off: Round | None
-
-    @property
-    def model(self) -> str:
-        """The digest of the last checkpoint; empty before the first step."""
-        return self.steps[-1].files[MODEL] if self.steps else ""
 
 
 def progress_of(folder: RunFolder, snapshot: Snapshot) -> RunProgress:
@@ -274,7 +263,7 @@ def extend(folder: RunFolder, ledger: Ledger, head: Mapping[str, Any], rounds: i
     name, digest = f"{HEAD}-{rounds}", head_digest(head)
     if ledger.files.get(name) != digest:
         ledger.bind({name: digest})
-    folder.record.replace_head(dict(head))
+    folder.record.replace_head(head)
 
 
 def _heads(snapshot: Snapshot) -> set[str]:

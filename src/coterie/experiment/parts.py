@@ -29,7 +29,7 @@ from coterie.training.engine.hardware import Numerics
 from coterie.training.engine.stacked import make_trainer
 from coterie.training.engine.trainer import Trainer
 from coterie.training.models import make_model
-from coterie.values import BatchPlan, FloatArray, IntArray
+from coterie.values import BatchPlan
 
 PARTITIONS = ("iid", "shards", "shards-shared", "dirichlet")
 
@@ -72,15 +72,16 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
     `workers` clients are trained side by side on a CPU: as many as there are cores, unless given. The result does
     not depend on it, so it is not part of the spec.
     """
-    chosen = spec.selection.dropout
+    chosen, user_data = spec.selection.dropout, None
     if chosen == "by-label":
         user_data = _user_data(spec, progress)
-        dropout = dropout_by_label(_label_counts(user_data))
-        world = _world(spec, dropout)
-        selector = _selector(spec, world)
-    else:  # a scheme that cannot be is refused before any data are fetched
-        world = _world(spec, drawn_dropout(spec.seed, chosen, spec.data.users))
-        selector = _selector(spec, world)
+        counts = user_data.partition.label_counts(user_data.labels.numpy(), user_data.classes)
+        dropout = dropout_by_label(counts)
+    else:
+        dropout = drawn_dropout(spec.seed, chosen, spec.data.users)
+    world = World(spec.seed, dropout, spec.selection.lost, spec.selection.rounds_per_day)
+    selector = _selector(spec, world)
+    if user_data is None:  # a scheme that cannot be was refused before any data are fetched
         user_data = _user_data(spec, progress)
     _check_weights(spec, user_data)
     device = _device(spec.training.device)
@@ -105,21 +106,21 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
     return Parts(spec, world, user_data, model, trainer, selector, digest, _rounding(spec, selector))
 
 
-def _world(spec: Spec, dropout: FloatArray) -> World:
-    return World(spec.seed, dropout, spec.selection.lost, spec.selection.rounds_per_day)
-
-
 def _user_data(spec: Spec, progress: Progress) -> UserData:
-    user_data = load_user_data(spec.data, partition_rng(spec.seed), progress)
-    if user_data.users != spec.data.users:
+    """Return the users' data as a spec describes it; published files that are missing are fetched."""
+    data = spec.data
+    if data.source in DATASETS:
+        dataset = load(DATASETS[data.source], data.folder, progress)
+        return UserData.of_dataset(dataset, _partition(data, dataset, partition_rng(spec.seed)))
+    if not Path(data.source).is_dir():
         raise UsageError(
-            f"{spec.data.source} has {user_data.users} users, not {spec.data.users}; set data.users to that"
+            f"there is no data set or folder {data.source!r}; give {', '.join(DATASETS)}, or a folder with a file "
+            "NAME.npz for each user, and test.npz"
         )
+    user_data = read_folder(data.source)
+    if user_data.users != data.users:
+        raise UsageError(f"{data.source} has {user_data.users} users, not {data.users}; set data.users to that")
     return user_data
-
-
-def _label_counts(user_data: UserData) -> IntArray:
-    return user_data.partition.label_counts(user_data.labels.numpy(), user_data.classes)
 
 
 def _selector(spec: Spec, world: World) -> Selector:
@@ -228,19 +229,6 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def load_user_data(data: DataSettings, rng: np.random.Generator, progress: Progress = no_progress) -> UserData:
-    """Return the users' data as a spec describes it; published files that are missing are fetched."""
-    if data.source in DATASETS:
-        dataset = load(DATASETS[data.source], data.folder, progress)
-        return UserData.of_dataset(dataset, _partition(data, dataset, rng))
-    if Path(data.source).is_dir():
-        return read_folder(data.source)
-    raise UsageError(
-        f"there is no data set or folder {data.source!r}; give {', '.join(DATASETS)}, or a folder with a file "
-        "NAME.npz for each user, and test.npz"
-    )
-
-
 def data_digest(user_data: UserData) -> str:
     """Return the SHA-256 of everything that users hold and are tested with."""
     state = hashlib.sha256()
@@ -261,12 +249,14 @@ def _partition(data: DataSettings, dataset: Dataset, rng: np.random.Generator) -
     match data.partition:
         case "iid":
             return iid(len(labels), data.users, rng)
-        case "shards":
-            return _in_order(shards(labels, data.users), data, rng)
-        case "shards-shared":
-            return _in_order(shards_and_shared(labels, data.users, data.shared, rng), data, rng)
         case "dirichlet":
             return dirichlet(labels, data.users, data.concentration, rng)
+        case "shards":
+            partition = shards(labels, data.users)
+            return partition.shuffled(rng) if data.order == "random" else partition
+        case "shards-shared":
+            partition = shards_and_shared(labels, data.users, data.shared, rng)
+            return partition.shuffled(rng) if data.order == "random" else partition
     if not Path(data.partition).is_file():
         raise UsageError(
             f"there is no partition {data.partition!r}; give {', '.join(PARTITIONS)}, or a saved partition's file"
@@ -275,8 +265,3 @@ def _partition(data: DataSettings, dataset: Dataset, rng: np.random.Generator) -
     if len(partition) != data.users:
         raise UsageError(f"{data.partition} is for {len(partition)} users, not for {data.users}; set data.users")
     return partition
-
-
-def _in_order(partition: Partition, data: DataSettings, rng: np.random.Generator) -> Partition:
-    """Return shards as they are cut, the first user with the lowest labels, or handed out at random."""
-    return partition.shuffled(rng) if data.order == "random" else partition

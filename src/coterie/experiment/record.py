@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from coterie.errors import UsageError
-from coterie.storage.files import atomic_write, reading, writing
+from coterie.storage.files import read_file, write_file, writing
 
 FORMAT = 2
 LARGEST_LINE = 1 << 20
@@ -62,8 +62,7 @@ class RoundRow:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; users of whom there are none are left out."""
-        values = asdict(self)
-        return {name: value for name, value in values.items() if name not in _OPTIONAL or value}
+        return {name: value for name, value in asdict(self).items() if name not in _OPTIONAL or value}
 
     @property
     def digest(self) -> str:
@@ -99,17 +98,14 @@ class LineFile:
 
     def lines(self) -> list[bytes]:
         """Return the lines without a last one that is there in part."""
-        with reading(self.path):
-            return _whole_lines(self.path.read_bytes()).split(b"\n")[:-1]
+        return _whole_lines(read_file(self.path)).split(b"\n")[:-1]
 
     def repair(self) -> None:
         """Drop a last line that a crash cut off."""
-        with reading(self.path):
-            data = self.path.read_bytes()
+        data = read_file(self.path)
         whole = _whole_lines(data)
         if whole != data:
-            with atomic_write(self.path) as file:
-                file.write(whole)
+            write_file(self.path, whole)
 
 
 class RecordFile(LineFile):
@@ -117,17 +113,13 @@ class RecordFile(LineFile):
 
     def start(self, head: dict[str, Any]) -> str:
         """Begin a new record, whole or not at all; return the SHA-256 of its first line."""
-        line = head_line(head)
-        with atomic_write(self.path) as file:
-            file.write(f"{line}\n".encode())
-        return _digest(line)
+        write_file(self.path, f"{_head_line(head)}\n".encode())
+        return head_digest(head)
 
-    def replace_head(self, head: dict[str, Any]) -> None:
+    def replace_head(self, head: Mapping[str, Any]) -> None:
         """Put another first line before the rows, whole or not at all."""
-        with reading(self.path):
-            data = self.path.read_bytes()
-        with atomic_write(self.path) as file:
-            file.write(head_line(head).encode() + data[data.index(b"\n") :])
+        data = read_file(self.path)
+        write_file(self.path, _head_line(head).encode() + data[data.index(b"\n") :])
 
     def add(self, row: RoundRow) -> None:
         """Append a round."""
@@ -180,14 +172,13 @@ def _whole_lines(data: bytes) -> bytes:
     return whole[:last] if last and b"\0" in whole[last:] else whole
 
 
-def head_line(head: Mapping[str, Any]) -> str:
-    """Return the first line of a record."""
+def _head_line(head: Mapping[str, Any]) -> str:
     return _line({"format": FORMAT, **head})
 
 
 def head_digest(head: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the first line of a record."""
-    return _digest(head_line(head))
+    return _digest(_head_line(head))
 
 
 def _object(line: bytes, path: Path, number: int) -> dict[str, Any]:
@@ -209,15 +200,8 @@ def _digest(line: str) -> str:
 
 
 SCALARS = (
-    "training_loss",
-    "accuracy",
-    "loss",
-    "strong",
-    "fairness_gap",
-    "cardinality",
-    "included",
-    "lost_batches",
-)
+    "training_loss", "accuracy", "loss", "strong", "fairness_gap", "cardinality", "included", "lost_batches",
+)  # fmt: skip
 
 
 class EventFiles:
@@ -238,8 +222,7 @@ class EventFiles:
     def add(self, row: RoundRow) -> None:
         """Write one round."""
         for name in SCALARS:
-            value = getattr(row, name)
-            if value is not None:
+            if (value := getattr(row, name)) is not None:
                 self._writer.add_scalar(name, value, row.round)
         self._writer.flush()
 

@@ -46,7 +46,7 @@ from coterie.experiment.spec import Spec
 from coterie.ledger import Ledger, Round, Snapshot, State
 from coterie.storage.files import FileLock
 from coterie.training.data.files import Progress, no_progress
-from coterie.training.engine.trainer import Evaluation, evaluate
+from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten
 from coterie.values import BoolArray, IntArray
 
@@ -150,11 +150,12 @@ class Run:
         """Bring model, measures and record to where the ledger is."""
         progress = progress_of(self.folder, snapshot)
         step = len(progress.steps)
-        checkpoint = self.folder.checkpoint(step, progress.model or snapshot.files[MODEL])
+        newest = progress.steps[-1] if progress.steps else snapshot
+        checkpoint = self.folder.checkpoint(step, newest.files[MODEL])
         self._take_parameters(checkpoint.parameters)
         self.folder.record.repair()
         self.rows = list(record.rows)
-        if not step - 1 <= len(self.rows):
+        if len(self.rows) < step - 1:
             raise UsageError(f"{self.folder.record.path} lacks rows: the ledger has {step} rounds; put it back")
         if checkpoint.row is not None and len(self.rows) < step:
             self._add(checkpoint.row)
@@ -221,7 +222,11 @@ class Run:
             pending = PendingResult(outcome.round, outcome.mean, loss, tuple(outcome.liars), diverged)
             return {RESULT: self.folder.set_aside(pending)}
 
-        aggregation = self._aggregation(notes)
+        aggregation: Aggregation
+        if self._federation is None:
+            aggregation = PlainAggregation(self.parts, self.parameters, len(self.rows), notes)
+        else:
+            aggregation = self._federation.aggregation(self.parameters, len(self.rows), notes)
         outcome = self._coordinator.run_round(available, aggregation, set_aside, step=len(self.rows))
         return self._finish(outcome, int(available.sum()), pending, started)
 
@@ -279,7 +284,9 @@ class Run:
     ) -> RoundRow:
         step, now = len(self.rows) + 1, self.measures.now
         measure = step % self.spec.evaluate_every == 0 or step == self.spec.training.rounds
-        tested = self._test_model() if measure else None
+        parts, tested = self.parts, None
+        if measure:
+            tested = evaluate(parts.model, self.parameters, parts.user_data, workers=parts.trainer.workers)
         return RoundRow(
             step=step,
             round=outcome.round,
@@ -301,18 +308,9 @@ class Run:
             diverged=() if pending is None else pending.diverged,
         )
 
-    def _test_model(self) -> Evaluation:
-        parts = self.parts
-        return evaluate(parts.model, self.parameters, parts.user_data, workers=parts.trainer.workers)
-
     def _add(self, row: RoundRow) -> None:
         self.folder.record.add(row)
         self.rows.append(row)
-
-    def _aggregation(self, notes: TrainingNotes) -> Aggregation:
-        if self._federation is None:
-            return PlainAggregation(self.parts, self.parameters, len(self.rows), notes)
-        return self._federation.aggregation(self.parameters, len(self.rows), notes)
 
     def _open_federation(self) -> "SimulatedFederation | None":
         if self.spec.aggregation.protocol == "plain":
@@ -322,9 +320,8 @@ class Run:
         return SimulatedFederation(self.folder.devices, self.ledger, self.parts)
 
     def _named_parameters(self) -> dict[str, NDArray[np.float32]]:
-        return {
-            name: part.cpu().numpy() for name, part in self.parts.trainer.layout.split(self.parameters).items()
-        }
+        parts = self.parts.trainer.layout.split(self.parameters)
+        return {name: part.cpu().numpy() for name, part in parts.items()}
 
     def _head(self) -> dict[str, Any]:
         plan = self.parts.plan

@@ -16,14 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coterie.errors import UsageError
-from coterie.storage.files import reading
+from coterie.storage.files import read_file
 from coterie.training.data.dataset import count_users
 from coterie.training.settings import LocalTraining
 from coterie.values.checks import check_count, check_parameters, check_probabilities, check_probability
 from coterie.values.tables import from_table
-
-Precision = Literal["tf32", "bfloat16"]
-ShardOrder = Literal["sorted", "random"]
 
 _WIDTH = 100
 """Of the comments in a TOML file."""
@@ -41,7 +38,7 @@ class DataSettings:
     """N, the number of users; of a folder with a file per user, the number of those files."""
     partition: str = "iid"
     """Who holds what: iid, shards, shards-shared, dirichlet, or the file of a saved partition."""
-    order: ShardOrder = "sorted"
+    order: Literal["sorted", "random"] = "sorted"
     """With shards: sorted gives users their shards in the order of labels, random in an order that is drawn."""
     shared: int = 20
     """With shards-shared: how many examples of each class everybody holds."""
@@ -80,7 +77,7 @@ class TrainingSettings(LocalTraining):
     """Where to train: auto (a GPU if there is one), cpu or cuda."""
     compiled: bool = False
     """On a GPU, whether kernels are compiled before the first round: pays for large models over many rounds."""
-    precision: Precision = "tf32"
+    precision: Literal["tf32", "bfloat16"] = "tf32"
     """On a GPU, how factors of products are rounded: tf32 (10 bits), or bfloat16 (8 bits, faster)."""
 
 
@@ -151,8 +148,7 @@ class Spec:
     @classmethod
     def read(cls, path: Path) -> "Spec":
         """Read a spec from a TOML file; what it does not say has its default."""
-        with reading(path):
-            text = path.read_bytes()
+        text = read_file(path)
         try:
             tables = tomllib.loads(text.decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -189,9 +185,7 @@ def _check_protocol(aggregation: AggregationSettings) -> None:
         return
     try:
         from coterie.secagg import PROTOCOLS
-    except (
-        ModuleNotFoundError
-    ):  # a bare GPU machine: a spec, the default too, can still be made, changed and sent on
+    except ModuleNotFoundError:  # on a bare GPU machine a spec can still be made, changed and sent on
         return
     protocol = PROTOCOLS.get(aggregation.protocol)
     if protocol is None:
@@ -240,7 +234,10 @@ def with_options(spec: Spec, options: Mapping[str, Any]) -> Spec:
             raise UsageError(f"a run has no option {name!r}; {hint}")
     changes = {OPTIONS[name]: value for name, value in options.items()}
     if "privacy" in options:
-        changes["selection.scheme"] = _batches_of(options["privacy"], options.get("scheme"))
+        if "scheme" in options:
+            both = f"--privacy {options['privacy']} and --scheme {options['scheme']}"
+            raise UsageError(f"{both} both name a scheme; give one of them")
+        changes["selection.scheme"] = f"T{check_count(options['privacy'], '--privacy')}"
     if isinstance(dropout := options.get("dropout"), int | float):
         changes["selection.dropout"] = [dropout]
     source = Path(options.get("data", spec.data.source))
@@ -251,13 +248,6 @@ def with_options(spec: Spec, options: Mapping[str, Any]) -> Spec:
     spec = spec.changed(changes)
     _refuse_what_has_no_effect(spec, options)
     return spec
-
-
-def _batches_of(privacy: int, scheme: str | None) -> str:
-    """Return the scheme of batches of at least T users."""
-    if scheme is not None:
-        raise UsageError(f"--privacy {privacy} and --scheme {scheme} both name a scheme; give one of them")
-    return f"T{check_count(privacy, '--privacy')}"
 
 
 def _refuse_what_has_no_effect(spec: Spec, options: Mapping[str, Any]) -> None:

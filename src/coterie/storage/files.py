@@ -119,6 +119,18 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         sync_folder(target.parent)
 
 
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Return what a file holds; a UsageError says why it cannot be read."""
+    with reading(path):
+        return Path(path).read_bytes()
+
+
+def write_file(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
+    """Write a file whole or not at all, as `atomic_write` does."""
+    with atomic_write(path) as file:
+        file.write(content)
+
+
 def remove_unfinished(folder: Path) -> None:
     """Remove what an `atomic_write` that a crash cut off has left anywhere below a folder."""
     for left in folder.rglob(f"{_UNFINISHED}*"):
