@@ -13,7 +13,6 @@ from coterie.reproduction.outcome import (
     final_accuracy,
     simulated_outcome,
     training_outcome,
-    unknown_outcome,
 )
 from support.reproduction.tiny import read_tiny
 
@@ -138,6 +137,6 @@ def test_records_of_other_specs_are_not_looked_at(tmp_path):
 
 def test_nothing_run_means_nothing_judged(tmp_path):
     """An experiment without records has no rows, and claims that are not judged."""
-    outcome = unknown_outcome(read_tiny(tmp_path))
+    outcome = training_outcome(read_tiny(tmp_path), {})
     assert (outcome.rows, outcome.missing, outcome.obstacle) == ((), 8, "")
     assert [claim.held for claim in outcome.claims] == [None]

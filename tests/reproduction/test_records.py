@@ -3,7 +3,7 @@
 import pytest
 
 from coterie import UsageError
-from coterie.reproduction.outcome import ResultFile, SimulatedFile
+from coterie.reproduction.outcome import ResultFile, read_simulated, write_simulated
 
 
 def test_a_line_that_was_cut_off_is_left_out_and_overwritten(tmp_path):
@@ -32,11 +32,11 @@ def test_a_bad_line_is_refused_with_its_number(line, tmp_path):
 
 def test_a_simulated_record_belongs_to_one_digest(tmp_path):
     """Another digest finds nothing; a damaged file is refused."""
-    file = SimulatedFile(tmp_path / "metrics.json")
-    assert file.read("a") is None
-    file.write({"values": {}}, "a")
-    assert file.read("a") == {"experiment": "a", "values": {}}
-    assert file.read("b") is None
-    file.path.write_text("{")
+    file = tmp_path / "metrics.json"
+    assert read_simulated(file, "a") is None
+    write_simulated(file, {"values": {}}, "a")
+    assert read_simulated(file, "a") == {"experiment": "a", "values": {}}
+    assert read_simulated(file, "b") is None
+    file.write_text("{")
     with pytest.raises(UsageError, match="not the record of an experiment"):
-        file.read("a")
+        read_simulated(file, "a")

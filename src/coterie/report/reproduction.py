@@ -14,7 +14,7 @@ from typing import Any
 from coterie.report.figures import can_draw, draw_panels
 from coterie.report.run.comparison import mean_curve
 from coterie.reproduction.definition import Experiment, Setting
-from coterie.reproduction.outcome import ACCURACY, ResultFile, Row, SimulatedFile, record_path
+from coterie.reproduction.outcome import ACCURACY, ResultFile, Row, read_simulated, record_path
 from coterie.storage.files import atomic_write
 
 Record = Mapping[str, Any]
@@ -190,7 +190,7 @@ def figure_data(experiment: Experiment, folder: Path) -> dict[str, Any] | None:
         curves = accuracy_curves if experiment.kind == "training" else reconstruction_grid
         data: dict[str, Any] | None = curves(experiment, ResultFile(path).records())
     else:
-        record = SimulatedFile(path).read(experiment.digest)
+        record = read_simulated(path, experiment.digest)
         data = None if record is None else simulated_figure(experiment, record)
     return data if data is not None and data["panels"] else None
 

@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from coterie import __version__
 from coterie.errors import UsageError
 from coterie.experiment.spec import Spec
 from coterie.experiment.world import World, drawn_dropout
 from coterie.reproduction.definition import Experiment, Report
-from coterie.reproduction.outcome import Outcome, Record, ResultFile, SimulatedFile, outcome_so_far, record_path
+from coterie.reproduction.outcome import Outcome, Record, ResultFile, outcome_so_far, record_path, write_simulated
+from coterie.reproduction.study import run_missing
 from coterie.selection import AvailabilityModel, RedrawnDropout, Selector, selector_named
 from coterie.simulation import Scheme, Simulation, Summary, Trial, run_trial, run_trials
 from coterie.storage.files import make_folder_of
@@ -60,14 +62,12 @@ def complete(experiment: Experiment, folder: Path, machine: Machine, report: Rep
     spec = Spec.from_tables(experiment.spec, experiment.name)
     record = _SIMULATE[experiment.kind](experiment, spec, machine.processes or 1, report)
     made_with = {"coterie": __version__, "numpy": np.__version__, "python": platform.python_version()}
-    SimulatedFile(path).write({**record, "made_with": made_with}, experiment.digest)
+    write_simulated(path, {**record, "made_with": made_with}, experiment.digest)
     return outcome_so_far(experiment, folder)
 
 
 def _obstacle(experiment: Experiment, machine: Machine, missing: int, *, quick: bool) -> str:
     """Return what keeps training from being tried at all, or nothing."""
-    import torch
-
     if machine.device == "auto" and not quick and not torch.cuda.is_available():
         return (
             f"{missing} training runs of {experiment.name} are missing, and there is no GPU here. Run the command "
@@ -79,22 +79,9 @@ def _obstacle(experiment: Experiment, machine: Machine, missing: int, *, quick: 
 
 def _train(experiment: Experiment, results: ResultFile, machine: Machine, report: Report) -> str:
     """Run the missing runs; return what kept them from being run, or nothing."""
-    from coterie.reproduction.study import missing_runs, run_missing
-    from coterie.training.data.published import DATASETS, load
-
-    runs = missing_runs(experiment, results, machine.data, machine.device)
+    device, processes = machine.device, machine.processes
     try:
-        # Once and in this process: several that fetch the same files would stand in each other's way.
-        for source in sorted({run.spec.data.source for run in runs} & DATASETS.keys()):
-            load(DATASETS[source], machine.data)
-        run_missing(
-            experiment,
-            results,
-            folder=machine.data,
-            device=machine.device,
-            processes=machine.processes,
-            report=report,
-        )
+        run_missing(experiment, results, folder=machine.data, device=device, processes=processes, report=report)
     except UsageError as error:
         return str(error)
     return ""
@@ -103,17 +90,12 @@ def _train(experiment: Experiment, results: ResultFile, machine: Machine, report
 def _measures(experiment: Experiment, spec: Spec, processes: int, report: Report) -> Record:
     """T, F and C over the rounds, averaged over trials that each draw the users' dropouts anew."""
     summaries = _summaries(experiment, spec, processes, report)
-    names = [setting.name for setting in experiment.settings]
-    return {
-        "values": {
-            measure: {scheme: _with_spread(summary, measure) for scheme, summary in summaries.items()}
-            for measure in names
-        },
-        "curves": {
-            measure: {scheme: np.round(summary.mean(measure), 5).tolist() for scheme, summary in summaries.items()}
-            for measure in names
-        },
-    }
+    values, curves = {}, {}
+    for measure in (setting.name for setting in experiment.settings):
+        values[measure] = {scheme: _with_spread(summary, measure) for scheme, summary in summaries.items()}
+        means = {scheme: summary.mean(measure) for scheme, summary in summaries.items()}
+        curves[measure] = {scheme: np.round(mean, 5).tolist() for scheme, mean in means.items()}
+    return {"values": values, "curves": curves}
 
 
 def _summaries(experiment: Experiment, spec: Spec, processes: int, report: Report) -> dict[str, Summary]:
@@ -173,9 +155,8 @@ def _with_spread(summary: Summary, measure: str) -> dict[str, float]:
     return {"value": round(mean, 6), "spread": round(float(high[-1] - low[-1]) / 2, 6), "trials": summary.trials}
 
 
-def _family(experiment: Experiment, spec: Spec, processes: int, report: Report) -> Record:
+def _family(experiment: Experiment, spec: Spec, _processes: int, _report: Report) -> Record:
     """The sizes of the families that schemes choose from."""
-    del processes, report
     users, per_round = spec.data.users, spec.selection.per_round
     levels = {"random": 1, "weighted": 1, "partition": per_round}
     sizes = {
@@ -201,9 +182,8 @@ def _tradeoff(experiment: Experiment, spec: Spec, processes: int, report: Report
     return {"values": {**analytic, "drawn dropouts": drawn}}
 
 
-def _threshold(experiment: Experiment, spec: Spec, processes: int, report: Report) -> Record:
+def _threshold(experiment: Experiment, spec: Spec, _processes: int, report: Report) -> Record:
     """How probably random selection has exposed everyone after a number of rounds."""
-    del processes
     users, per_round = spec.data.users, spec.selection.per_round
     rounds = sorted({*range(users - 10, users + 41, 5), *range(users - 3, users + 4)})
     values: dict[str, dict[str, dict[str, float]]] = {}

@@ -5,6 +5,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -180,14 +181,12 @@ class Experiment:
     def runs(self, folder: str = "data", device: str = "auto") -> Iterator[PlannedRun]:
         """Yield all runs, with the data in a folder and on a device; those of one seed stand together."""
         own = {"data": {"folder": folder}, "training": {"device": device}}
-        for setting in self.settings:
-            for seed in self.seeds:
-                for scheme in self.schemes:
-                    chosen = {"seed": seed, "selection": {"scheme": scheme}}
-                    tables = merged(merged(merged(self.spec, setting.spec), chosen), own)
-                    where = f"{self.name}, {setting.name}"
-                    windows = self.windows if self.kind == "reconstruction" else None
-                    yield PlannedRun(setting.name, scheme, seed, Spec.from_tables(tables, where), windows)
+        windows = self.windows if self.kind == "reconstruction" else None
+        for setting, seed, scheme in product(self.settings, self.seeds, self.schemes):
+            chosen = {"seed": seed, "selection": {"scheme": scheme}}
+            tables = merged(merged(merged(self.spec, setting.spec), chosen), own)
+            spec = Spec.from_tables(tables, f"{self.name}, {setting.name}")
+            yield PlannedRun(setting.name, scheme, seed, spec, windows)
 
 
 def merged(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

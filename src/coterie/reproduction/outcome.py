@@ -15,7 +15,7 @@ from typing import Any
 from coterie.errors import UsageError
 from coterie.experiment.record import LineFile
 from coterie.reproduction.definition import Claim, Experiment
-from coterie.storage.files import atomic_write, reading
+from coterie.storage.files import read_file, write_file
 
 Record = dict[str, Any]
 ACCURACY = "test accuracy, %"
@@ -124,11 +124,13 @@ def training_outcome(experiment: Experiment, records: Mapping[str, Record]) -> O
     return Outcome(experiment, _rows(experiment, cells), _judgements(experiment, whole), len(lacking))
 
 
-def simulated_outcome(experiment: Experiment, record: Record) -> Outcome:
-    """Return the outcome of an experiment that trains nothing, from its record.
+def simulated_outcome(experiment: Experiment, record: Record | None) -> Outcome:
+    """Return the outcome of an experiment that trains nothing, from its record if there is one.
 
     The spread is half of the 95 % interval of the mean over the trials.
     """
+    if record is None:
+        return Outcome(experiment, (), _judgements(experiment, {}), missing=1)
     cells = {
         (setting.name, scheme): Cell(float(cell["value"]), float(cell["spread"]), int(cell.get("trials", 1)))
         for setting in experiment.settings
@@ -136,12 +138,6 @@ def simulated_outcome(experiment: Experiment, record: Record) -> Outcome:
         for cell in (record["values"][setting.name][scheme],)
     }
     return Outcome(experiment, _rows(experiment, cells), _judgements(experiment, cells))
-
-
-def unknown_outcome(experiment: Experiment) -> Outcome:
-    """Return the outcome of an experiment of which nothing has been run."""
-    runs = len(list(experiment.runs())) if experiment.trains else 1
-    return Outcome(experiment, (), _judgements(experiment, {}), runs)
 
 
 def _rows(experiment: Experiment, cells: Mapping[Place, Cell]) -> tuple[Row, ...]:
@@ -154,8 +150,8 @@ def _rows(experiment: Experiment, cells: Mapping[Place, Cell]) -> tuple[Row, ...
                 measure = _MEASURES.get(experiment.kind)
                 label = f"{setting.name}, {scheme}" if measure else scheme
                 difference = None if paper is None else cell.value - paper
-                row = Row(label, measure or setting.name, cell.value, cell.spread, cell.runs, paper, difference)
-                rows.append(row)
+                ours = (cell.value, cell.spread, cell.runs)
+                rows.append(Row(label, measure or setting.name, *ours, paper, difference))
     return tuple(rows)
 
 
@@ -275,28 +271,22 @@ class ResultFile(LineFile):
         self.append(json.dumps(record, separators=(",", ":")))
 
 
-@dataclass(frozen=True)
-class SimulatedFile:
-    """The record of an experiment that trains nothing, with the digest of what decided it."""
+def read_simulated(path: Path, digest: str) -> Record | None:
+    """Return the record of an experiment that trains nothing, None if there is none of what has this digest."""
+    if not path.exists():
+        return None
+    text = read_file(path)
+    try:
+        record: Record = json.loads(text)
+        return record if record["experiment"] == digest else None
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{path} is not the record of an experiment; remove the file") from None
 
-    path: Path
 
-    def read(self, digest: str) -> Record | None:
-        """Return the record if it is that of the experiment with this digest, and None otherwise."""
-        if not self.path.exists():
-            return None
-        with reading(self.path):
-            text = self.path.read_bytes()
-        try:
-            record: Record = json.loads(text)
-            return record if record["experiment"] == digest else None
-        except (ValueError, KeyError, TypeError):
-            raise UsageError(f"{self.path} is not the record of an experiment; remove the file") from None
-
-    def write(self, record: Record, digest: str) -> None:
-        """Write the record, whole or not at all, into a folder that is there."""
-        with atomic_write(self.path) as file:
-            file.write((json.dumps({"experiment": digest, **record}, separators=(",", ":")) + "\n").encode())
+def write_simulated(path: Path, record: Record, digest: str) -> None:
+    """Write the record, whole or not at all, into a folder that is there."""
+    text = json.dumps({"experiment": digest, **record}, separators=(",", ":"))
+    write_file(path, f"{text}\n".encode())
 
 
 def record_path(experiment: Experiment, folder: Path) -> Path:
@@ -309,5 +299,4 @@ def outcome_so_far(experiment: Experiment, folder: Path) -> Outcome:
     path = record_path(experiment, folder)
     if experiment.trains:
         return training_outcome(experiment, ResultFile(path).records())
-    record = SimulatedFile(path).read(experiment.digest)
-    return unknown_outcome(experiment) if record is None else simulated_outcome(experiment, record)
+    return simulated_outcome(experiment, read_simulated(path, experiment.digest))

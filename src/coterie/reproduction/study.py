@@ -13,19 +13,18 @@ from multiprocessing.synchronize import Event
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from coterie.audit.measures import RunningMeasures
 from coterie.errors import CoterieError
-from coterie.experiment.parts import Parts, prepare
+from coterie.experiment.parts import prepare
 from coterie.experiment.plain import PlainAggregation
 from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Experiment, PlannedRun, Report
 from coterie.reproduction.outcome import Record, ResultFile
 from coterie.reproduction.reconstruction import attack_windows, made_with
+from coterie.training.data.published import DATASETS, load
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten
-from coterie.values import BoolArray, IntArray
 from coterie.values.checks import check_count
 
 PROCESSES_ON_A_GPU = 4
@@ -40,14 +39,16 @@ def train(spec: Spec, after_round: Callable[[int], None] = lambda _: None) -> Re
     started = time.perf_counter()
     parts = prepare(spec)
     parameters = flatten(parts.model).to(parts.trainer.device)
-    counts = np.zeros(parts.user_data.users, dtype=np.int64)
+    counts, nobody = np.zeros(parts.user_data.users, dtype=np.int64), np.zeros(0, dtype=np.int64)
     measures = RunningMeasures(parts.user_data.users)
     curve: dict[int, float] = {}
     ready = time.perf_counter()
     for step, available in zip(range(spec.training.rounds), parts.world.available(0), strict=False):
-        users = _users(parts, parameters, step, available, counts)
+        cohort = parts.selector.choose(available, counts, np.random.default_rng([spec.seed, step]))
+        aggregation = PlainAggregation(parts, parameters, step)
+        users = nobody if cohort is None else aggregation.survivors(cohort)[0]
         if len(users):
-            parameters = parameters + PlainAggregation(parts, parameters, step).mean(users).to(parameters)
+            parameters = parameters + aggregation.mean(users).to(parameters)
             counts[users] += 1
         measures.add_round((users,) if len(users) else ())
         if (step + 1) % spec.evaluate_every == 0 or step + 1 == spec.training.rounds:
@@ -68,34 +69,25 @@ def train(spec: Spec, after_round: Callable[[int], None] = lambda _: None) -> Re
     }
 
 
-def _users(parts: Parts, parameters: Tensor, step: int, available: BoolArray, counts: IntArray) -> IntArray:
-    """Return the users whose updates count in a step: the cohort less those who are lost."""
-    cohort = parts.selector.choose(available, counts, np.random.default_rng([parts.spec.seed, step]))
-    if cohort is None:
-        return np.zeros(0, dtype=np.int64)
-    return PlainAggregation(parts, parameters, step).survivors(cohort)[0]
-
-
-def missing_runs(experiment: Experiment, results: ResultFile, folder: str, device: str) -> list[PlannedRun]:
-    """Return the runs of a training experiment that have no record yet."""
-    known = results.records()
-    return list({run.digest: run for run in experiment.runs(folder, device) if run.digest not in known}.values())
-
-
 def run_missing(
     experiment: Experiment,
     results: ResultFile,
     *,
     folder: str,
-    device: str = "auto",
-    processes: int | None = None,
+    device: str,
+    processes: int | None,
     report: Report,
 ) -> None:
     """Run every run of a training experiment that has no record yet."""
     if processes is not None:
         check_count(processes, "the number of processes")
-    missing = missing_runs(experiment, results, folder, device)
-    runs = len({run.digest for run in experiment.runs()})
+    planned = {run.digest: run for run in experiment.runs(folder, device)}
+    known = results.records()
+    missing = [run for digest, run in planned.items() if digest not in known]
+    # Once and in this process: several that fetch the same files would stand in each other's way.
+    for source in sorted({run.spec.data.source for run in missing} & DATASETS.keys()):
+        load(DATASETS[source], folder)
+    runs = len(planned)
     done = runs - len(missing)
     side_by_side = processes or (PROCESSES_ON_A_GPU if torch.cuda.is_available() and device != "cpu" else 1)
     for run, record in _outcomes(missing, min(side_by_side, max(len(missing), 1))):
