@@ -12,7 +12,7 @@ import torch
 from coterie import UsageError
 from coterie.training import load
 from coterie.training.data.files import Download, decode_cifar_binary, decode_cifar_python, decode_idx
-from coterie.training.data.published import PublishedDataset, PublishedFile, PublishedForm
+from coterie.training.data.published import PublishedDataset, PublishedForm
 from support.training.file_server import serving
 from support.training.published_files import archive, cifar10_binary, cifar_examples, cifar_pickle, idx
 
@@ -31,9 +31,9 @@ AS_RECORDS, AS_PICKLES = (
 ARCHIVE = archive({"./cifar-bin/readme.html": b"hello", **BINARY})
 
 
-def parts(files):
-    """Files with their digests."""
-    return tuple(PublishedFile(path, f"sha256:{hashlib.sha256(data).hexdigest()}") for path, data in files.items())
+def digests(files):
+    """The files' digests."""
+    return {path: f"sha256:{hashlib.sha256(data).hexdigest()}" for path, data in files.items()}
 
 
 def source(address="http://127.0.0.1:1"):
@@ -44,18 +44,8 @@ def source(address="http://127.0.0.1:1"):
         mean=(0.1, 0.2, 0.3),
         std=(0.4, 0.5, 0.6),
         forms=(
-            PublishedForm(
-                parts(BINARY)[:2],
-                parts(BINARY)[2:],
-                AS_RECORDS,
-                archive="nine-binary.tar.gz",
-            ),
-            PublishedForm(
-                parts(PYTHON)[:2],
-                parts(PYTHON)[2:],
-                AS_PICKLES,
-                archive="nine-python.tar.gz",
-            ),
+            PublishedForm(digests(BINARY), 2, AS_RECORDS, archive="nine-binary.tar.gz"),
+            PublishedForm(digests(PYTHON), 2, AS_PICKLES, archive="nine-python.tar.gz"),
         ),
         downloads=(
             Download(f"{address}/nine", "nine-binary.tar.gz", f"md5:{hashlib.md5(ARCHIVE).hexdigest()}"),  # noqa: S324
@@ -122,9 +112,7 @@ def test_idx_files_are_a_form(tmp_path):
         "M/d": idx(np.array([3], dtype=np.uint8)),
     }
     put(tmp_path, files)
-    small = replace(
-        source(), mean=(0.5,), std=(0.5,), forms=(PublishedForm(parts(files)[:2], parts(files)[2:], decode_idx),)
-    )
+    small = replace(source(), mean=(0.5,), std=(0.5,), forms=(PublishedForm(digests(files), 2, decode_idx),))
     dataset = load(small, str(tmp_path))
     assert dataset.train.images.shape == (2, 1, 2, 2)
     assert dataset.test.labels.tolist() == [3]

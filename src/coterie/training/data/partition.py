@@ -8,14 +8,13 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
-from coterie.storage.files import atomic_write, reading
+from coterie.storage.files import read_file, write_file
 from coterie.values.checks import FloatArray, IntArray, check_count, check_probabilities, frozen_integers
 
 DROPOUT_OF_LABEL = (0.1, 0.15, 0.2, 0.25, 0.3, 0.3, 0.35, 0.4, 0.45, 0.5)
@@ -146,6 +145,7 @@ def write_partition(partition: Partition, path: str | os.PathLike[str]) -> None:
     """Write a partition to a JSON file, whole or not at all.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "partition.json"
     ...     write_partition(Partition.from_users(examples=5, users=[[4, 0], [1, 2, 0]]), file)
@@ -159,15 +159,12 @@ def write_partition(partition: Partition, path: str | os.PathLike[str]) -> None:
     """
     users = ",\n".join(json.dumps(partition.of(user).tolist()) for user in range(len(partition)))
     head = f'{{"format": "{_FORMAT}", "version": {_VERSION}, "examples": {partition.examples},\n'
-    with atomic_write(path) as file:
-        file.write(f'{head}"users": [\n{users}\n]}}\n'.encode())
+    write_file(path, f'{head}"users": [\n{users}\n]}}\n'.encode())
 
 
 def read_partition(path: str | os.PathLike[str]) -> Partition:
     """Read a partition from a JSON file of `write_partition`, or made by hand; white space may differ."""
-    name = os.fspath(path)
-    with reading(path):
-        data = Path(path).read_bytes()
+    name, data = os.fspath(path), read_file(path)
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:

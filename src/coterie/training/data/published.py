@@ -4,7 +4,7 @@ import gzip
 import os
 import tarfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from coterie.errors import UsageError
-from coterie.storage.files import reading
+from coterie.storage.files import read_file, reading
 from coterie.training.data.dataset import Dataset, Examples
 from coterie.training.data.files import (
     ByteArray,
@@ -33,26 +33,15 @@ Decoder: TypeAlias = Callable[[Sequence[FileContent]], tuple[ByteArray, ByteArra
 
 
 @dataclass(frozen=True)
-class PublishedFile:
-    """One file: its path as published, and the digest of its content."""
-
-    path: str
-    digest: str
-
-
-@dataclass(frozen=True)
 class PublishedForm:
     """One of the forms that a data set is published in: its files, the archive they come in, and their decoder."""
 
-    train: tuple[PublishedFile, ...]
-    test: tuple[PublishedFile, ...]
+    digests: Mapping[str, str]
+    """The digest of each file's content, by its path as published; the files to train with come first."""
+    training: int
+    """How many files those are."""
     decode: Decoder
     archive: str | None = None
-
-    @property
-    def parts(self) -> tuple[PublishedFile, ...]:
-        """All files of the form."""
-        return (*self.train, *self.test)
 
 
 @dataclass(frozen=True)
@@ -95,16 +84,15 @@ def load(
     if form is None:
         raise UsageError(_what_to_put(source, folder))
     contents = _read_files(form, folder)
-    for part in form.parts:
-        digest = digest_of(contents[part.path].data, like=part.digest)
-        if digest != part.digest:
+    for path, published in form.digests.items():
+        digest = digest_of(contents[path].data, like=published)
+        if digest != published:
             raise UsageError(
-                f"{contents[part.path].name} is not the published file of {source.name}: its digest is {digest} "
-                f"instead of {part.digest}; delete it and fetch it anew"
+                f"{contents[path].name} is not the published file of {source.name}: its digest is {digest} "
+                f"instead of {published}; delete it and fetch it anew"
             )
-    train, test = (
-        _examples(*form.decode([contents[part.path] for part in parts])) for parts in (form.train, form.test)
-    )
+    files = [contents[path] for path in form.digests]
+    train, test = (_examples(*form.decode(some)) for some in (files[: form.training], files[form.training :]))
     return Dataset(source.name, source.classes, train, test, source.mean, source.std)
 
 
@@ -118,30 +106,29 @@ def _find_form(source: PublishedDataset, folder: Path) -> PublishedForm | None:
     for form in source.forms:
         if form.archive is not None and (folder / form.archive).is_file():
             return form
-        if all(_place(part, folder) for part in form.parts):
+        if all(_place(path, folder) for path in form.digests):
             return form
     return None
 
 
-def _place(part: PublishedFile, folder: Path) -> Path | None:
+def _place(path: str, folder: Path) -> Path | None:
     """Return where the folder holds a file."""
-    published = folder / part.path
+    published = folder / path
     direct = folder / published.name
-    candidates = [path.with_name(path.name + suffix) for path in (published, direct) for suffix in ("", ".gz")]
-    return next((path for path in candidates if path.is_file()), None)
+    candidates = [each.with_name(each.name + suffix) for each in (published, direct) for suffix in ("", ".gz")]
+    return next((each for each in candidates if each.is_file()), None)
 
 
 def _read_files(form: PublishedForm, folder: Path) -> dict[str, FileContent]:
     """Read a form's files, each under its published path: from the folder, or else from the archive."""
-    places = {part.path: _place(part, folder) for part in form.parts}
+    places = {path: _place(path, folder) for path in form.digests}
     if form.archive is not None and not all(places.values()):
         return _read_archive(folder / form.archive, list(places))
     return {path: FileContent(str(place), _content(place)) for path, place in places.items() if place}
 
 
 def _content(path: Path) -> bytes:
-    with reading(path):
-        data = path.read_bytes()
+    data = read_file(path)
     if path.suffix != ".gz":
         return data
     try:
@@ -174,7 +161,7 @@ def _what_to_put(source: PublishedDataset, folder: Path) -> str:
     for form in source.forms:
         if form.archive is not None:
             forms.append(form.archive)
-        paths = [PurePosixPath(part.path) for part in form.parts]
+        paths = [PurePosixPath(path) for path in form.digests]
         forms.append(f"{paths[0].parent}/ with {', '.join(path.name for path in paths)}")
     files = f"put {'; or '.join(forms)} there (a file may end in .gz)"
     addresses = ", ".join(download.address for download in source.downloads)
@@ -189,12 +176,11 @@ _MNIST_MIRROR = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 
 def _mnist(folder: str, *digests: str) -> PublishedForm:
     files = (f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
-    parts = _parts(folder, dict(zip(files, digests, strict=True)))
-    return PublishedForm(train=parts[:2], test=parts[2:], decode=decode_idx)
+    return PublishedForm(_inside(folder, dict(zip(files, digests, strict=True))), 2, decode_idx)
 
 
-def _parts(folder: str, digests: dict[str, str]) -> tuple[PublishedFile, ...]:
-    return tuple(PublishedFile(folder + file, digest) for file, digest in digests.items())
+def _inside(folder: str, digests: Mapping[str, str]) -> dict[str, str]:
+    return {folder + file: digest for file, digest in digests.items()}
 
 
 def _cifar_archive(name: str, digest: str) -> Download:
@@ -234,28 +220,28 @@ CIFAR10 = PublishedDataset(
     std=_CIFAR_STD,
     forms=(
         PublishedForm(
-            train=_parts("cifar-10-batches-bin/", {
+            _inside("cifar-10-batches-bin/", {
                 "data_batch_1.bin": "sha256:cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
                 "data_batch_2.bin": "sha256:a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
                 "data_batch_3.bin": "sha256:bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
                 "data_batch_4.bin": "sha256:014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
                 "data_batch_5.bin": "sha256:755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-            }),
-            test=_parts("cifar-10-batches-bin/", {
                 "test_batch.bin": "sha256:8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
             }),
+            training=5,
             decode=partial(decode_cifar_binary, label_bytes=1),
             archive="cifar-10-binary.tar.gz",
         ),
         PublishedForm(
-            train=_parts("cifar-10-batches-py/", {
+            _inside("cifar-10-batches-py/", {
                 "data_batch_1": "md5:c99cafc152244af753f735de768cd75f",
                 "data_batch_2": "md5:d4bba439e000b95fd0a9bffe97cbabec",
                 "data_batch_3": "md5:54ebc095f3ab1f0389bbae665268c751",
                 "data_batch_4": "md5:634d18415352ddfa80567beed471001a",
                 "data_batch_5": "md5:482c414d41f54cd18b22e5b47cb7c3cb",
+                "test_batch": "md5:40351d587109b95175f43aff81a1287e",
             }),
-            test=_parts("cifar-10-batches-py/", {"test_batch": "md5:40351d587109b95175f43aff81a1287e"}),
+            training=5,
             decode=partial(decode_cifar_python, label_key="labels"),
             archive="cifar-10-python.tar.gz",
         ),
@@ -271,18 +257,20 @@ CIFAR100 = PublishedDataset(
     std=_CIFAR_STD,
     forms=(
         PublishedForm(
-            train=_parts("cifar-100-binary/", {
+            _inside("cifar-100-binary/", {
                 "train.bin": "sha256:f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
-            }),
-            test=_parts("cifar-100-binary/", {
                 "test.bin": "sha256:d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
             }),
+            training=1,
             decode=partial(decode_cifar_binary, label_bytes=2),
             archive="cifar-100-binary.tar.gz",
         ),
         PublishedForm(
-            train=_parts("cifar-100-python/", {"train": "md5:16019d7e3df5f24257cddd939b257f8d"}),
-            test=_parts("cifar-100-python/", {"test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc"}),
+            _inside("cifar-100-python/", {
+                "train": "md5:16019d7e3df5f24257cddd939b257f8d",
+                "test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc",
+            }),
+            training=1,
             decode=partial(decode_cifar_python, label_key="fine_labels"),
             archive="cifar-100-python.tar.gz",
         ),

@@ -15,15 +15,7 @@ from torch.func import vmap
 from torch.nn import functional
 
 from coterie.errors import UsageError
-from coterie.training.engine.kernels import (
-    PER_WORD,
-    KeyedDropout,
-    convolve,
-    counters,
-    group_norm,
-    levels,
-    share,
-)
+from coterie.training.engine.kernels import PER_WORD, KeyedDropout, convolve, counters, group_norm, levels, share
 from coterie.training.models import ParameterLayout, call_with, dropout_keys
 
 _IMAGES = 5
@@ -66,8 +58,7 @@ class _Convolution(Layer):
         shape = (*weights.shape[:2], *self.kernel, self.channels)
         return [weights.view(shape).permute(0, 1, 4, 2, 3), *bias]
 
-    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
-        del keys
+    def forward(self, values: Tensor, parameters: list[Tensor], _keys: Tensor) -> Tensor:
         weights, *bias = parameters
         if torch.is_autocast_enabled(values.device.type):  # which knows torch's own convolutions only
             dtype = torch.get_autocast_dtype(values.device.type)
@@ -83,8 +74,7 @@ class _Linear(Layer):
 
     unpack = pack
 
-    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
-        del keys
+    def forward(self, values: Tensor, parameters: list[Tensor], _keys: Tensor) -> Tensor:
         weights, *bias = parameters
         return torch.baddbmm(bias[0][:, None], values, weights) if bias else torch.bmm(values, weights)
 
@@ -94,8 +84,7 @@ class _GroupNorm(Layer):
         super().__init__(names)
         self.groups, self.epsilon = module.num_groups, module.eps
 
-    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
-        del keys
+    def forward(self, values: Tensor, parameters: list[Tensor], _keys: Tensor) -> Tensor:
         weights, bias = parameters
         return group_norm(values, self.groups, weights, bias, self.epsilon)
 
@@ -105,8 +94,7 @@ class _Pooling(Layer):
         super().__init__()
         self.module = module
 
-    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
-        del parameters, keys
+    def forward(self, values: Tensor, _parameters: list[Tensor], _keys: Tensor) -> Tensor:
         module = self.module
         # Seen as B × channels × H × W the memory is in torch's channels-last format.
         flat = values.flatten(0, 1).permute(0, 3, 1, 2)
@@ -115,15 +103,13 @@ class _Pooling(Layer):
 
 
 class _Rectifier(Layer):
-    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
-        del parameters, keys
+    def forward(self, values: Tensor, _parameters: list[Tensor], _keys: Tensor) -> Tensor:
         return torch.relu(values)
 
 
 class _Flatten(Layer):
-    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
+    def forward(self, values: Tensor, _parameters: list[Tensor], _keys: Tensor) -> Tensor:
         """Put the values of an example in a row, in the order channels × height × width of the module's twin."""
-        del parameters, keys
         return values.permute(0, 1, 4, 2, 3).flatten(2) if values.ndim == _IMAGES else values.flatten(2)
 
 
@@ -133,8 +119,7 @@ class _DropoutLayer(Layer):
         self.module, self.number = module, number
         self._counters = torch.zeros(0, dtype=torch.int64)
 
-    def forward(self, values: Tensor, parameters: list[Tensor], keys: Tensor) -> Tensor:
-        del parameters
+    def forward(self, values: Tensor, _parameters: list[Tensor], keys: Tensor) -> Tensor:
         if not self.module.training or not self.module.probability:
             return values
         places = values[0].numel()

@@ -103,14 +103,7 @@ class Steps:
     """
 
     def __init__(
-        self,
-        stack: Stack,
-        user_data: UserData,
-        settings: LocalTraining,
-        *,
-        like: Tensor,
-        clients: int,
-        most: int,
+        self, stack: Stack, user_data: UserData, settings: LocalTraining, *, like: Tensor, clients: int, most: int
     ) -> None:
         self._stack, self._data, self._settings = stack, user_data, settings
         device = like.device
@@ -318,12 +311,5 @@ def make_trainer(
     if user_data.images.device.type == "cpu" and convolves:
         return SeparateTrainer(model, user_data, settings, seed=seed, numerics=numerics, workers=workers)
     return StackedTrainer(
-        model,
-        user_data,
-        settings,
-        cohort=cohort,
-        seed=seed,
-        numerics=numerics,
-        compiled=compiled,
-        workers=workers,
+        model, user_data, settings, cohort=cohort, seed=seed, numerics=numerics, compiled=compiled, workers=workers
     )

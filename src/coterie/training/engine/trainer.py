@@ -315,9 +315,8 @@ def evaluate(
     size = _TESTED_ON_CPU if on_cpu else _TESTED_ON_GPU
     most = available_cores() if workers is None else check_count(workers, "the number of workers")
 
-    def test(replica: nn.Module, start: int, stop: Stop) -> Tensor:
+    def test(replica: nn.Module, start: int, _stop: Stop) -> Tensor:
         """Return how many of a part are right, and the sum of its losses."""
-        del stop
         with torch.no_grad():
             outputs, right = replica(images[start : start + size]), labels[start : start + size]
             loss = functional.cross_entropy(outputs, right, reduction="sum")
