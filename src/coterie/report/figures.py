@@ -6,13 +6,15 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from itertools import dropwhile
+from itertools import cycle, dropwhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coterie.errors import UsageError
 from coterie.experiment.record import RoundRow
-from coterie.storage.files import atomic_write, check_writable
+from coterie.storage.files import atomic_write, check_writable, write_file
 
 FORMATS = (".png", ".svg")
 # Okabe and Ito's colours: told apart also by people who do not see all colours.
@@ -25,6 +27,12 @@ DARK = """<style>@media (prefers-color-scheme: dark) {
  [style*="fill: #000000"] { fill: #d6d9de !important }
 }</style>
 """
+KEY_METRICS = {
+    "strong": "strong privacy level T",
+    "fairness_gap": "fairness gap F",
+    "cardinality": "users aggregated per round, C",
+}
+"""The measures of fig:key_metrics, and what stands above each panel."""
 LARGEST_LINEAR_LEVEL = 40
 FEW_POINTS = 20
 """Up to this many points of a line are marked."""
@@ -69,8 +77,7 @@ def _figure(path: Path, width: float, height: float, columns: int = 1, rows: int
         image = io.BytesIO()
         figure.savefig(image, format=kind, dpi=160, **svg)
         content = image.getvalue()
-        with atomic_write(path) as file:
-            file.write(content.replace(b" <defs>", DARK.encode() + b" <defs>", 1) if svg else content)
+        write_file(path, content.replace(b" <defs>", DARK.encode() + b" <defs>", 1) if svg else content)
 
 
 def trade_off(record: dict[str, Any], path: Path) -> None:
@@ -84,22 +91,11 @@ def trade_off(record: dict[str, Any], path: Path) -> None:
         axes.annotate("random selection", (1.0, reference), xycoords=("axes fraction", "data"), ha="right",
                       va="bottom", color=GREY)  # fmt: skip
         for kind, marker in zip(kinds, "os^D", strict=False):
-            curve = [option for option in options if option["plan"] == kind]
-            axes.plot(
-                [option["privacy"] for option in curve],
-                [option["cardinality"] for option in curve],
-                marker=marker,
-                markersize=5,
-                label=kind,
-            )
-        axes.scatter(
-            chosen["privacy"],
-            chosen["cardinality"],
-            s=160,
-            facecolors="none",
-            edgecolors="black",
-            label=f"{'recommended' if record['rule_met'] else 'nearest'}: T = {chosen['privacy']}",
-        )
+            points = [(option["privacy"], option["cardinality"]) for option in options if option["plan"] == kind]
+            axes.plot(*zip(*points, strict=True), marker=marker, markersize=5, label=kind)
+        label = f"{'recommended' if record['rule_met'] else 'nearest'}: T = {chosen['privacy']}"
+        ring = {"s": 160, "facecolors": "none", "edgecolors": "black"}
+        axes.scatter(chosen["privacy"], chosen["cardinality"], label=label, **ring)
         axes.set_xlabel("privacy level T")
         if max(option["privacy"] for option in options) > LARGEST_LINEAR_LEVEL:
             axes.set_xscale("log")
@@ -118,7 +114,6 @@ def exposure(record: dict[str, Any], path: Path) -> None:
     The record holds `users`, `rounds` and `panels`, each with a `title`, the learned `sets` round by round and
     `exposed`, for each user the round at which its update became computable, or None.
     """
-    import numpy as np
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
@@ -165,9 +160,8 @@ def key_metrics(record: dict[str, Any], path: Path) -> None:
         exposed = privacy.twinx()
         exposed.spines["right"].set_visible(True)
         for index, scheme in enumerate(schemes):
-            colour = COLOURS[index % len(COLOURS)]
+            colour, curves = COLOURS[index % len(COLOURS)], scheme["curves"]
             style = "-" if index < len(COLOURS) else (0, (5, 2))
-            curves = scheme["curves"]
             line = {"color": colour, "linestyle": style, "label": scheme["scheme"]}
             privacy.step(rounds, curves["strong"], where="post", **line)
             fairness.plot(rounds, curves["fairness_gap"], **line)
@@ -182,8 +176,7 @@ def key_metrics(record: dict[str, Any], path: Path) -> None:
         exposed.set_ylabel("share of users isolated (dotted)")
         fairness.set_ylim(bottom=0)
         cardinality.set_ylim(bottom=0)
-        titles = ("strong privacy level T", "fairness gap F", "users aggregated per round, C")
-        for axes, title in zip(columns, titles, strict=True):
+        for axes, title in zip(columns, KEY_METRICS.values(), strict=True):
             axes.set_title(title, loc="left")
             axes.set_xlabel("round")
         handles, labels = privacy.get_legend_handles_labels()
@@ -195,7 +188,6 @@ def label_histogram(record: dict[str, Any], path: Path) -> None:
 
     The record holds `label_counts`, users × classes, as `Partition.label_counts` gives it, and a `title`.
     """
-    import numpy as np
     from matplotlib.colors import LinearSegmentedColormap
 
     counts = np.array(record["label_counts"])
@@ -240,8 +232,7 @@ def run_measures(rows: Sequence[RoundRow], path: Path) -> None:
         _line(privacy, learned, "strong", drawstyle="steps-post")
         _line(fairness, rows, "fairness_gap")
         _line(cardinality, rows, "cardinality")
-        titles = ("strong privacy level T", "fairness gap F", "users aggregated per round, C")
-        for axes, title in zip((privacy, fairness, cardinality), titles, strict=True):
+        for axes, title in zip((privacy, fairness, cardinality), KEY_METRICS.values(), strict=True):
             axes.set_ylim(bottom=0)
             axes.set_title(title, loc="left")
 
@@ -266,7 +257,7 @@ def draw_panels(record: dict[str, Any], path: Path) -> None:
     down = count // across
     width, height = (4.2, 4.0) if down == 1 else (3.2, 2.6)
     with _figure(path, width * across + 0.6, height * down, columns=across, rows=down) as grid:
-        for axes, panel in zip(grid.flat if count > 1 else [grid], record["panels"], strict=True):
+        for axes, panel in zip(np.atleast_1d(grid).flat, record["panels"], strict=True):
             for line in panel["lines"]:
                 few = len(line["x"]) <= FEW_POINTS
                 (drawn,) = axes.plot(
@@ -295,7 +286,6 @@ def deviation(record: dict[str, Any], path: Path) -> None:
     The record holds `original`, the user's image, and `attempts`, each with its `attack`, `protocol`, `sealed`,
     `outcome`, `psnr` and `image`, if there is one.
     """
-    import numpy as np
     from matplotlib.patches import Rectangle
 
     attempts = record["attempts"]
@@ -305,17 +295,10 @@ def deviation(record: dict[str, Any], path: Path) -> None:
     names += [f"{protocol},\n{'sealed' if sealed else 'without a seal'}" for protocol, sealed in columns]
     cells = {(attempt["attack"], attempt["protocol"], attempt["sealed"]): attempt for attempt in attempts}
     with _figure(path, 1.25 * len(names) + 1.25, 1.25 * len(rows) + 0.5) as axes:
-
-        def show(pixels: list[list[list[int]]], column: int, row: int) -> None:
-            picture = np.array(pixels, dtype=np.uint8)
-            picture = np.repeat(picture, 3, axis=2) if picture.shape[2] == 1 else picture
-            axes.imshow(picture, extent=(column, column + 0.9, row + 0.9, row), aspect="equal")
-
         for row, attack in enumerate(rows):
-            axes.annotate(
-                f"a server that\n{_wrapped(attack)}", (-0.1, row + 0.45), ha="right", va="center", fontsize=9
-            )
-            show(record["original"], 0, row)
+            name = "\n".join(("a server that", *textwrap.wrap(attack, width=15)))
+            axes.annotate(name, (-0.1, row + 0.45), ha="right", va="center", fontsize=9)
+            _show_image(axes, record["original"], 0, row, 0.9)
             for column, (protocol, sealed) in enumerate(columns, start=1):
                 attempt = cells[attack, protocol, sealed]
                 middle, note = (column + 0.45, row + 0.45), attempt["outcome"]
@@ -323,7 +306,7 @@ def deviation(record: dict[str, Any], path: Path) -> None:
                     axes.add_patch(Rectangle((column, row), 0.9, 0.9, fill=False, edgecolor=f"{GREY}55"))
                     axes.annotate(note, middle, ha="center", va="center", color=GREY)
                     continue
-                show(attempt["image"], column, row)
+                _show_image(axes, attempt["image"], column, row, 0.9)
                 axes.annotate(f"{note}, {attempt['psnr']:.0f} dB", (middle[0], row + 0.91), ha="center", va="top",
                               fontsize=8, color=GREY)  # fmt: skip
         for column, name in enumerate(names):
@@ -338,15 +321,11 @@ def reconstruction_histogram(record: dict[str, Any], path: Path) -> None:
 
     The record holds `schemes`, each with a `scheme` and the `errors` of its users.
     """
-    import numpy as np
-
     schemes = record["schemes"]
     edges = np.logspace(-5, 3, 33)
     with _figure(path, 3.6 * len(schemes) + 0.6, 3.2, columns=len(schemes)) as columns:
-        for place, (axes, each) in enumerate(
-            zip(columns if len(schemes) > 1 else [columns], schemes, strict=True)
-        ):
-            axes.hist(np.clip(each["errors"], edges[0], edges[-1]), edges, color=COLOURS[place])
+        for axes, each, colour in zip(np.atleast_1d(columns), schemes, cycle(COLOURS), strict=False):
+            axes.hist(np.clip(each["errors"], edges[0], edges[-1]), edges, color=colour)
             axes.axvline(0.1, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
             axes.set_xscale("log")
             axes.set_title(f"{each['scheme']}: {each['users_found']} of {each['users']} found", loc="left")
@@ -359,8 +338,6 @@ def reconstruction_grid(record: dict[str, Any], path: Path) -> None:
 
     The record's `pictures` hold `originals` and, for each of `schemes`, `images` with their `psnr`.
     """
-    import numpy as np
-
     pictures = record["pictures"]
     names = {"random": "random\nselection"} | {f"T{level}": f"batches\nof {level}" for level in range(2, 100)}
     rows = [("the users'\nimages", pictures["originals"], None)]
@@ -370,9 +347,7 @@ def reconstruction_grid(record: dict[str, Any], path: Path) -> None:
         for row, (name, images, psnr) in enumerate(rows):
             axes.annotate(name, (-0.1, row + 0.4), ha="right", va="center", fontsize=9)
             for column, pixels in enumerate(images):
-                picture = np.array(pixels, dtype=np.uint8)
-                picture = np.repeat(picture, 3, axis=2) if picture.shape[2] == 1 else picture
-                axes.imshow(picture, extent=(column, column + 0.8, row + 0.8, row), aspect="equal")
+                _show_image(axes, pixels, column, row, 0.8)
                 if psnr is not None:
                     axes.annotate(f"{psnr[column]:.0f} dB", (column + 0.4, row + 0.81), ha="center", va="top",
                                   fontsize=8, color=GREY)  # fmt: skip
@@ -381,9 +356,11 @@ def reconstruction_grid(record: dict[str, Any], path: Path) -> None:
         axes.set_axis_off()
 
 
-def _wrapped(words: str) -> str:
-    """Break a few words into lines that fit beside a picture."""
-    return "\n".join(textwrap.wrap(words, width=15))
+def _show_image(axes: Any, pixels: list[list[list[int]]], column: int, row: int, size: float) -> None:  # noqa: ANN401
+    """Draw an image of a record at its place among others."""
+    image = np.array(pixels, dtype=np.uint8)
+    image = np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
+    axes.imshow(image, extent=(column, column + size, row + size, row), aspect="equal")
 
 
 def write_curves(record: dict[str, Any], folder: Path) -> list[Path]:
@@ -397,8 +374,7 @@ def write_curves(record: dict[str, Any], folder: Path) -> list[Path]:
     written = [folder / "rows.csv"]
     text = io.StringIO(newline="")
     csv.writer(text).writerows([columns, *rows])
-    with atomic_write(written[0]) as file:
-        file.write(text.getvalue().encode())
+    write_file(written[0], text.getvalue().encode())
     try:
         import pyarrow as pa
         from pyarrow import parquet

@@ -11,21 +11,14 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from coterie.report.figures import can_draw, draw_panels
+from coterie.report.figures import KEY_METRICS, can_draw, draw_panels
 from coterie.report.run.comparison import mean_curve
-from coterie.reproduction.definition import Experiment, Setting
+from coterie.reproduction.definition import Experiment
 from coterie.reproduction.outcome import ACCURACY, ResultFile, Row, read_simulated, record_path
-from coterie.storage.files import atomic_write
+from coterie.storage.files import write_file
 
 Record = Mapping[str, Any]
 FigureData = dict[str, Any]
-
-KEY_METRICS = {
-    "strong": "strong privacy level T",
-    "fairness_gap": "fairness gap F",
-    "cardinality": "users aggregated per round, C",
-}
-"""The measures of fig:key_metrics, and what stands above each panel."""
 
 
 def accuracy_curves(experiment: Experiment, records: Mapping[str, Record]) -> FigureData:
@@ -35,20 +28,13 @@ def accuracy_curves(experiment: Experiment, records: Mapping[str, Record]) -> Fi
         if run.digest in records:
             curve = {int(step): float(value) for step, value in records[run.digest]["curve"].items()}
             curves.setdefault((run.setting, run.scheme), []).append(curve)
-    panels = [
-        _panel(
-            setting.name,
-            "round",
-            "test accuracy, %",
-            [
-                {"name": scheme, **_mean_and_band(curves[setting.name, scheme])}
-                for scheme in experiment.schemes
-                if (setting.name, scheme) in curves
-            ],
-        )
-        for setting in experiment.settings
-    ]
-    return {"title": experiment.title, "panels": [panel for panel in panels if panel["lines"]]}
+    panels = []
+    for setting in (each.name for each in experiment.settings):
+        ran = [scheme for scheme in experiment.schemes if (setting, scheme) in curves]
+        lines = [{"name": scheme, **_mean_and_band(curves[setting, scheme])} for scheme in ran]
+        if lines:
+            panels.append(_panel(setting, "round", "test accuracy, %", lines))
+    return {"title": experiment.title, "panels": panels}
 
 
 RECONSTRUCTIONS = (
@@ -66,7 +52,8 @@ def reconstruction_grid(experiment: Experiment, records: Mapping[str, Record]) -
 
     Lines are medians over windows, with a band in which the middle half of the windows lies.
     """
-    runs = {(_partition(run.spec.data.partition), run.scheme): run for run in experiment.runs()}
+    partitions = {"iid": "IID"}
+    runs = {(partitions.get(run.spec.data.partition, "non-IID"), run.scheme): run for run in experiment.runs()}
     found = {place: records[run.digest]["rates"] for place, run in runs.items() if run.digest in records}
     rates = [f"{rate:g}" for rate in experiment.windows.rates]
     kinds = list(dict.fromkeys(kind for kind, _ in found))
@@ -76,21 +63,14 @@ def reconstruction_grid(experiment: Experiment, records: Mapping[str, Record]) -
     for kind in kinds:
         for measure, up in (("mean", "squared relative error"), ("found", "users found")):
             for rate in rates:
-                lines = [
-                    {
-                        "name": f"{scheme}, {method}",
-                        **_windows(found[kind, scheme][rate]["methods"][method], measure),
-                    }
-                    for scheme, method in RECONSTRUCTIONS
-                ]
+                lines = []
+                for scheme, method in RECONSTRUCTIONS:
+                    windows = found[kind, scheme][rate]["methods"][method]
+                    lines.append({"name": f"{scheme}, {method}", **_windows(windows, measure)})
                 panel = _panel(f"{kind}, rate {rate}", "rounds in the window", up, lines)
                 panels.append(panel | ({"logarithmic": True} if measure == "mean" else {}))
     panels += [_histograms(found, kinds[0], rate) for rate in rates]
     return {"title": experiment.title, "columns": len(rates), "panels": panels}
-
-
-def _partition(name: str) -> str:
-    return "IID" if name == "iid" else "non-IID"
 
 
 def _windows(by_length: Record, measure: str) -> dict[str, list[float]]:
@@ -106,9 +86,8 @@ def _histograms(records: Mapping[tuple[str, str], Record], kind: str, rate: str)
     lines = []
     for scheme, method in RECONSTRUCTIONS:
         counts = records[kind, scheme][rate]["methods"][method]["60"]["histogram"]
-        lines.append(
-            {"name": f"{scheme}, {method}", "x": places, "y": _round_all([c / sum(counts) for c in counts])}
-        )
+        shares = _round_all([count / sum(counts) for count in counts])
+        lines.append({"name": f"{scheme}, {method}", "x": places, "y": shares})
     return _panel(f"{kind}, rate {rate}, 60 rounds", "log10 of the error", "share of users", lines)
 
 
@@ -152,24 +131,19 @@ def _measures(experiment: Experiment, record: Record) -> list[dict[str, Any]]:
 def _tradeoff(experiment: Experiment, record: Record) -> dict[str, Any]:
     """C over T: a line for each dropout that all users share, and one for dropouts that are drawn."""
     levels = [int(scheme.removeprefix("T")) for scheme in experiment.schemes]
-    lines = [_line(experiment.schemes, levels, setting, record) for setting in experiment.settings]
+    lines = []
+    for setting in (each.name for each in experiment.settings):
+        values = [record["values"][setting][scheme]["value"] for scheme in experiment.schemes]
+        lines.append({"name": setting, "x": levels, "y": _round_all(values)})
     return _panel("trade-off", "privacy level T", "users aggregated per round, C", lines)
-
-
-def _line(schemes: tuple[str, ...], levels: list[int], setting: Setting, record: Record) -> dict[str, Any]:
-    values = record["values"][setting.name]
-    return {"name": setting.name, "x": levels, "y": _round_all([values[scheme]["value"] for scheme in schemes])}
 
 
 def _threshold(experiment: Experiment, record: Record) -> dict[str, Any]:
     """The probability that everyone is exposed, over the number of rounds."""
     counts = {int(name.split()[0]): values for name, values in record["values"].items()}
+    rounds = sorted(counts)
     lines = [
-        {
-            "name": scheme,
-            "x": sorted(counts),
-            "y": [counts[count][scheme]["value"] for count in sorted(counts)],
-        }
+        {"name": scheme, "x": rounds, "y": [counts[count][scheme]["value"] for count in rounds]}
         for scheme in experiment.schemes
     ]
     return _panel("everyone exposed", "round", "probability", lines)
@@ -204,8 +178,7 @@ def draw(experiment: Experiment, folder: Path) -> list[Path]:
     if data is None:
         return []
     files = [folder / f"{experiment.name}.figure.json"]
-    with atomic_write(files[0]) as file:
-        file.write((json.dumps(data, separators=(",", ":")) + "\n").encode())
+    write_file(files[0], (json.dumps(data, separators=(",", ":")) + "\n").encode())
     if can_draw():
         files += [folder / f"{experiment.name}{suffix}" for suffix in (".png", ".svg")]
         for file_ in files[1:]:

@@ -28,7 +28,7 @@ def logs(draw):
 def test_a_cell_is_the_share_of_its_users_and_rounds(case, rows, columns):
     """Each cell equals a count over its users and rounds one by one; every user and round is in one cell."""
     log, plan = case
-    picture = participation(log, plan, rows, columns)
+    picture = participation(log, None if plan is None else plan.batch_of, rows, columns)
     took_part = {(round_ - log.first, user) for round_, members in log.sets() for user in members.tolist()}
     assert picture.share.shape[0] <= rows
     assert picture.share.shape[1] <= columns
@@ -47,7 +47,7 @@ def test_many_users_are_binned_by_whole_batches():
     """With thousands of users the picture stays small, and no batch is in two rows."""
     plan = shuffled(5000, 7, np.random.default_rng(1))
     log = ParticipationLog.from_dense(np.random.default_rng(2).random((900, 5000)) < 0.01)
-    picture = participation(log, plan)
+    picture = participation(log, plan.batch_of)
     assert picture.share.shape == (240, 300)
     assert picture.binned
     row_of = np.repeat(np.arange(240), np.diff(picture.row_starts))
@@ -60,7 +60,7 @@ def test_many_users_are_binned_by_whole_batches():
 def test_few_users_have_a_row_each_in_the_order_of_their_batches():
     """Users of a batch stand together, those of none come last."""
     plan = BatchPlan.from_batches(5, 2, [[4, 1], [0, 3]])
-    picture = participation(ParticipationLog.from_dense([[0, 1, 0, 0, 1]]), plan)
-    assert picture.order.tolist() == [4, 1, 0, 3, 2]
+    picture = participation(ParticipationLog.from_dense([[0, 1, 0, 0, 1]]), plan.batch_of)
+    assert picture.order.tolist() == [1, 4, 0, 3, 2]
     assert picture.share.tolist() == [[1], [1], [0], [0], [0]]
     assert not picture.binned

@@ -61,9 +61,8 @@ def audit_page(verdict: Verdict, *, date: str) -> str:
 def _fairness_and_cardinality(verdict: Verdict) -> Points:
     """Return fairness and cardinality in words."""
     measures = verdict.measures
-    gap = (
-        f"F = {measures.fairness_gap:.3f}: the largest difference between two users' shares of rounds; 0 is fair."
-    )
+    gap = f"F = {measures.fairness_gap:.3f}: the largest difference between two users' shares of rounds; "
+    gap += "0 is fair."
     cardinality = f"C = {measures.cardinality:.2f} users in a round's sums on average."
     if measures.skipped:
         gap += f" Over the rounds with a result alone it is {measures.fairness_gap_completed:.3f}."
@@ -108,26 +107,21 @@ def _plan_blocks(verdict: Verdict) -> Iterator[Block]:
         )
         for breach in breaches[:MOST_BREACHES]
     )
-    caption = (
-        "Every sum that held part of a batch."
-        if len(rows) == len(breaches)
-        else f"The first {len(rows)} of {number(len(breaches))} breaches."
-    )
+    caption = "Every sum that held part of a batch."
+    if len(rows) < len(breaches):
+        caption = f"The first {len(rows)} of {number(len(breaches))} breaches."
     yield Table(caption, ("round", "batch", "missing", "took part"), rows, words=("missing", "took part"))
 
 
 def _unknown(verdict: Verdict) -> Points:
     unknown = verdict.subject.unknown
-    which = f"{counted(len(unknown), 'round')}: {spans(unknown)}."
-    before = (
-        f"The strong level was {number(verdict.before_unknown or 0)} before round {min(unknown)}, for certain."
-    )
+    which, level = f"{counted(len(unknown), 'round')}: {spans(unknown)}.", number(verdict.before_unknown or 0)
     who = listing(user_name(verdict.log, user) for user in verdict.subject.unknown_users.tolist())
     return Points(
         (
             ("Which", f"{which} What the server learned in them is on no record."),
             ("Who sent something there", f"{who}. Each of them counts as seen alone."),
-            ("Before them", before),
+            ("Before them", f"The strong level was {level} before round {min(unknown)}, for certain."),
         )
     )
 
@@ -195,17 +189,15 @@ def _levels(verdict: Verdict) -> Plot:
         caption += f"The strong one is {number(verdict.strong)}. "
     if weak != strong:
         bound = number(weak[-1][1])
-        caption += (
-            f"The weak one is {bound if verdict.weak.exact else f'from {number(low)} to {bound}'} in the end."
-        )
+        bracket = bound if verdict.weak.exact else f"from {number(low)} to {bound}"
+        caption += f"The weak one is {bracket} in the end."
     return Plot("Privacy levels", Curves(tuple(lines), across="round"), caption.strip())
 
 
 def strong_steps(verdict: Verdict) -> list[tuple[int, int]]:
     """Return the strong level from the first learned sum on: (round, level) wherever it fell, and at the end."""
-    first, last = int(verdict.subject.worst_case.set_rounds[0]), _last(verdict)
-    steps = dict(verdict.classes.falls)
-    return sorted({first: verdict.users, **steps, last: verdict.strong}.items())
+    first = int(verdict.subject.worst_case.set_rounds[0])
+    return sorted({first: verdict.users, **dict(verdict.classes.falls), _last(verdict): verdict.strong}.items())
 
 
 def weak_steps(verdict: Verdict) -> list[tuple[int, int]]:
@@ -244,10 +236,8 @@ def _steps(name: str, steps: Sequence[tuple[int, int]]) -> Curve:
 def _isolation(verdict: Verdict) -> Plot:
     rounds, counts = np.unique([each.round for each in verdict.isolated], return_counts=True)
     totals = np.cumsum(counts).tolist()
-    start = int(verdict.log.set_rounds[0])
-    steps = sorted(
-        {start: 0, **dict(zip(rounds.tolist(), totals, strict=True)), _last(verdict): totals[-1]}.items()
-    )
+    grown = dict(zip(rounds.tolist(), totals, strict=True))
+    steps = sorted({int(verdict.log.set_rounds[0]): 0, **grown, _last(verdict): totals[-1]}.items())
     caption = f"The first was isolated by round {int(rounds[0])}; {counted(totals[-1], 'user')} of "
     caption += f"{number(verdict.users)} by round {int(rounds[-1])}. Whoever is isolated stays so."
     return Plot("Isolated users", Curves((_steps("isolated", steps),), across="round"), caption)
@@ -270,11 +260,8 @@ def _group_sizes(verdict: Verdict) -> Plot:
     caption += f"Groups have {number(low)} to {counted(high, 'user')}."
     if low == 1:
         caption += f" {counted(int(np.sum(sizes == 1)), 'user is', 'users are')} in no group with others."
-    return Plot(
-        "Users in groups of each size",
-        StackedBars(tuple(names), tuple(parts), across="users in the group"),
-        caption,
-    )
+    chart = StackedBars(tuple(names), tuple(parts), across="users in the group")
+    return Plot("Users in groups of each size", chart, caption)
 
 
 def _bins(sizes: IntArray) -> tuple[list[int], list[str]]:
@@ -297,23 +284,17 @@ def picture_blocks(verdict: Verdict) -> tuple[Block, ...]:
     if len(verdict.log.set_rounds) == 0:
         return (Text(("Nobody, as far as the log tells.",)),)
     if verdict.log.rounds > MOST_ROUNDS:
-        many = f"The log spans {counted(verdict.log.rounds, 'round')}, too many for a picture."
-        return (Text((many,)),)
+        return (Text((f"The log spans {counted(verdict.log.rounds, 'round')}, too many for a picture.",)),)
     participants = np.unique(verdict.log.members).astype(np.int64)
     evidence = verdict.subject.only(participants)  # a log may claim any number of users who never took part
     log, batches = evidence.log, evidence.batch_of
-    together = "batch" if batches is not None else "group"
-    words = (
-        f"Rows are users, columns are rounds. Users of one {together} stand together.{_missing(verdict, batches)}"
-    )
-    groups = _groups(log) if batches is None else None
+    together, groups = ("group", _groups(log)) if batches is None else ("batch", None)
+    words = f"Rows are users, columns are rounds. Users of one {together} stand together."
+    if absent := verdict.users - len(participants):
+        words += f" {counted(absent, 'user has', 'users have')} never taken part and no row."
+    if batches is not None and (batches < 0).any():
+        words += " Users of no batch come last."
     return (Text((words,)), Plots((participation_plot(log, batches, groups=groups, numbers=participants),)))
-
-
-def _missing(verdict: Verdict, batches: IntArray | None) -> str:
-    absent = verdict.users - len(np.unique(verdict.log.members))
-    text = f" {counted(absent, 'user has', 'users have')} never taken part and no row." if absent else ""
-    return text + (" Users of no batch come last." if batches is not None and (batches < 0).any() else "")
 
 
 def _groups(log: ParticipationLog) -> IntArray:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -75,11 +76,9 @@ def _fits(proof: Combination) -> bool:
 def _table(verdict: Verdict) -> Table:
     first = verdict.isolated[:MOST_USERS]
     rows = tuple((user_name(verdict.log, each.user), each.round, _kind(each.proof)) for each in first)
-    caption = (
-        "Isolated users, in the order in which they became so."
-        if len(first) == len(verdict.isolated)
-        else f"The first {len(first)} of {counted(len(verdict.isolated), 'isolated user')}."
-    )
+    caption = "Isolated users, in the order in which they became so."
+    if len(first) < len(verdict.isolated):
+        caption = f"The first {len(first)} of {counted(len(verdict.isolated), 'isolated user')}."
     return Table(caption, ("user", "since round", "proof"), rows, words=("proof",))
 
 
@@ -93,10 +92,8 @@ def _proof(verdict: Verdict, each: IsolatedUser, proof: Combination, count: int)
     table = _combination(proof, verdict.log, f"Proof {count}: the sums, and the factor of each.")
     sums = counted(len(proof.sets), "sum")
     who = shortened(user_name(verdict.log, each.user), LONGEST_IN_SUMMARY)
-    summary = f"Proof {count}: {who}, isolated since round {each.round} by {sums}"
-    return Details(
-        summary, (Text((f"{_instructions(proof)} What is left is the update of this one user.",)), table)
-    )
+    how = Text((f"{_instructions(proof)} What is left is the update of this one user.",))
+    return Details(f"Proof {count}: {who}, isolated since round {each.round} by {sums}", (how, table))
 
 
 def _instructions(proof: Combination) -> str:
@@ -111,9 +108,8 @@ def _combination(proof: Combination, log: ParticipationLog, caption: str) -> Tab
     firsts, ends = np.searchsorted(log.set_rounds, rounds), np.searchsorted(log.set_rounds, rounds, side="right")
     short = len(proof.sets) <= SHORT
     rows: list[tuple[str | int, ...]] = []
-    for index, factor, first, end in zip(
-        proof.sets, proof.numerators, firsts.tolist(), ends.tolist(), strict=True
-    ):
+    places = zip(proof.sets, proof.numerators, firsts.tolist(), ends.tolist(), strict=True)
+    for index, factor, first, end in places:
         users = log.members[log.starts[index] : log.starts[index + 1]].tolist()
         round_ = str(log.set_rounds[index]) + (f", sum {index - first + 1}" if end - first > 1 else "")
         who = (listing((user_name(log, user) for user in users), MOST_NAMES),) if short else ()
@@ -129,10 +125,8 @@ def _further_proofs(verdict: Verdict, left: int) -> str:
     primes = {each.proof.prime for each in verdict.isolated if isinstance(each.proof, FullRank)}
     if not primes:
         return text
-    text += (
-        f" A full rank (as many independent sums as groups, counted modulo the prime {min(primes)}) means that the"
-    )
-    return f"{text} sum of each group can be solved for: of a user in no group, the update."
+    text += f" A full rank (as many independent sums as groups, counted modulo the prime {min(primes)}) means that"
+    return f"{text} the sum of each group can be solved for: of a user in no group, the update."
 
 
 def _by_hand(verdict: Verdict) -> Points:
@@ -140,18 +134,14 @@ def _by_hand(verdict: Verdict) -> Points:
     if verdict.question.named_colluders:
         sums += " Leave the named colluders out of every sum, and leave out sums of nobody else."
     sums += " Where a round has several sums, they are counted from 1 in the log's order."
+    total = "For the isolated user the total is the number to divide by, or 1; for all others it is 0."
+    program = f"`coterie audit {log_argument(verdict)} --json` writes the same factors as plain integers."
     return Points(
         (
             ("Take the log", sums),
             ("Add factors", "Take one user. Add the factors of all sums in the proof that this user is in."),
-            (
-                "Compare",
-                "For the isolated user the total is the number to divide by, or 1; for all others it is 0.",
-            ),
-            (
-                "By a program",
-                f"`coterie audit {log_argument(verdict)} --json` writes the same factors as plain integers.",
-            ),
+            ("Compare", total),
+            ("By a program", program),
         )
     )
 
@@ -162,27 +152,20 @@ def lightest_blocks(verdict: Verdict) -> Iterator[Block]:
     if proof is None or (verdict.weak.high == 1 and verdict.isolated):
         return
     covered = counted(len(verdict.witness), "user")
-    weights = Table(
-        "The users in the lightest combination, with their weights.",
-        ("user", "weight"),
-        tuple(
-            (user_name(verdict.log, user), _weight(fraction_text(weight)))
-            for user, weight in list(verdict.witness.items())[:MOST_USERS]
-        ),
+    rows = tuple(
+        (user_name(verdict.log, user), _weight(fraction_text(weight)))
+        for user, weight in islice(verdict.witness.items(), MOST_USERS)
     )
+    weights = Table("The users in the lightest combination, with their weights.", ("user", "weight"), rows)
     left = f"What is left covers {covered}; the rest cancels out."
+    blocks: tuple[Block, ...]
     if _fits(proof):
         caption = "The sums of the lightest combination, and the factor of each."
-        blocks: tuple[Block, ...] = (
-            Text((f"{_instructions(proof)} {left}",)),
-            weights,
-            _combination(proof, verdict.log, caption),
-        )
+        sums = _combination(proof, verdict.log, caption)
+        blocks = (Text((f"{_instructions(proof)} {left}",)), weights, sums)
     else:
-        blocks = (
-            Text((f"{left} `coterie audit {log_argument(verdict)} --json` writes its factors in full.",)),
-            weights,
-        )
+        full = f"`coterie audit {log_argument(verdict)} --json` writes its factors in full."
+        blocks = (Text((f"{left} {full}",)), weights)
     yield Details(f"The lightest combination found: {counted(len(proof.sets), 'sum')}, {covered}", blocks)
 
 
@@ -288,25 +271,23 @@ def _commands(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.has_sums and not verdict.weak.exact:
         yield f"coterie audit {log} --budget 600", "The same audit with ten minutes to narrow the weak level."
     if len(verdict.isolated) > 1:
-        yield (
-            f"coterie audit {log} --json --all-combinations",
-            "Every isolated user with the whole proof, for programs.",
-        )
+        every = f"coterie audit {log} --json --all-combinations"
+        yield every, "Every isolated user with the whole proof, for programs."
     if not verdict.certain:
         yield f"coterie ledger verify {log}", "Whether the ledger is whole and unchanged, record by record."
     # A level never rises again, so a log that fell is not worth watching; what comes after it is.
     later, meaning = (log, "Again after every round.")
     if fallen:
-        later, meaning = "LATER", "The rounds after this log, by themselves."
-    plan = " --plan plan.json" if fallen else ""
+        later, meaning = "LATER --plan plan.json", "The rounds after this log, by themselves."
     level = question.required or ("T" if fallen or not verdict.has_sums else verdict.strong)
-    yield f"coterie audit {later}{plan} --require {level}", f"{meaning} The exit code is 1 if the level is below."
+    yield f"coterie audit {later} --require {level}", f"{meaning} The exit code is 1 if the level is below."
 
 
 def log_argument(verdict: Verdict) -> str:
     """Return the log as one would type it in a command."""
-    nameless = verdict.source is None or verdict.source.place == "standard input"
-    return "LOG" if nameless or verdict.source is None else shlex.quote(printable(verdict.source.place))
+    if verdict.source is None or verdict.source.place == "standard input":
+        return "LOG"
+    return shlex.quote(printable(verdict.source.place))
 
 
 def _plan_command(verdict: Verdict) -> str:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
+from coterie.values import FloatArray, IntArray, ParticipationLog
 from coterie.values.words import KeyNumber, Tone, counted, display_name, number, percent, shortened
 
 MOST_TICKS = 12
@@ -247,21 +247,24 @@ class Participation:
 
 
 def participation(
-    log: ParticipationLog, plan: BatchPlan | None, most_rows: int = 240, most_columns: int = 300
+    log: ParticipationLog, groups: IntArray | None, most_rows: int = 240, most_columns: int = 300
 ) -> Participation:
-    """Return the picture of a log, users in the order of their batches, retired ones last.
+    """Return the picture of a log, users in the order of their groups (each user's, -1 for none), others last.
 
-    With more users than rows, a row holds one or more whole batches, never a part of one; with more rounds than
+    With more users than rows, a row holds one or more whole groups, never a part of one; with more rounds than
     columns, a column holds several.
 
     >>> log = ParticipationLog.from_dense([[1, 0, 1, 0], [0, 1, 0, 1]])
-    >>> picture = participation(log, BatchPlan.from_batches(4, 2, [[0, 2], [1, 3]]))
+    >>> picture = participation(log, np.array([0, 1, 0, 1]))
     >>> picture.order.tolist(), picture.share.tolist()
     ([0, 2, 1, 3], [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     """
-    order, edges = _sorted_users(log.users, plan)
-    if log.users <= most_rows:
-        edges = np.arange(log.users + 1)
+    groups = np.full(log.users, -1) if groups is None else groups
+    order = np.lexsort((groups, groups < 0))
+    edges = np.arange(log.users + 1)
+    if log.users > most_rows:
+        begins = (groups[order] < 0) | (np.diff(groups[order], prepend=-1) != 0)
+        edges = np.append(np.flatnonzero(begins), log.users)
     row_starts = edges[_cuts(len(edges) - 1, most_rows)]
     column_starts = _cuts(log.rounds, most_columns)
     row_of = np.empty(log.users, dtype=np.int64)
@@ -290,8 +293,7 @@ def participation_plot(
 
     `batches` and `groups` give each user's, -1 for none. `numbers` are the users' own, if the log has only some.
     """
-    together = groups if batches is None else batches
-    picture = participation(log, None if together is None else _as_plan(together))
+    picture = participation(log, groups if batches is None else batches)
     numbered = [f"user {user}" for user in (np.arange(log.users) if numbers is None else numbers).tolist()]
     names = numbered if log.names is None else [display_name(name) for name in log.names]
     # Long names are cut, so the number keeps rows apart.
@@ -306,13 +308,6 @@ def participation_plot(
     )
     height = int(np.clip(80 + 4 * len(picture.share), 160, 560))
     return Plot("Users and rounds", chart, _caption(log, picture), height=height, wide=True)
-
-
-def _as_plan(groups: IntArray) -> BatchPlan:
-    """Return groups of users as a plan, which the picture is sorted by."""
-    order = np.argsort(groups, kind="stable")[np.sum(groups < 0) :]
-    sizes = np.unique(groups[order], return_counts=True)[1]
-    return BatchPlan(len(groups), 1, order, np.concatenate(([0], np.cumsum(sizes))))
 
 
 def _row_name(users: list[int], places: Sequence[str], batches: IntArray | None) -> str:
@@ -337,24 +332,14 @@ def _caption(log: ParticipationLog, picture: Participation) -> str:
     caption = "Coloured: took part. "
     if picture.binned:
         users, rounds = (int(np.diff(starts).max()) for starts in (picture.row_starts, picture.column_starts))
+        most = percent(picture.share.max())
         caption = f"A cell stands for up to {counted(users, 'user')} and {counted(rounds, 'round')}. "
-        caption += (
-            f"The stronger its colour, the more took part: at most {percent(picture.share.max())} of a cell. "
-        )
+        caption += f"The stronger its colour, the more took part: at most {most} of a cell. "
     times = picture.times
     low, middle, high = int(times.min()), int(np.median(times)), int(times.max())
     caption += f"A user took part in {low} to {high} of {counted(log.rounds, 'round')} (median {middle})."
     never = int(np.sum(times == 0))
     return f"{caption} {counted(never, 'user')} never took part." if never else caption
-
-
-def _sorted_users(users: int, plan: BatchPlan | None) -> tuple[IntArray, IntArray]:
-    """Return the users batch after batch, and where batches begin in that order (and where the last ends)."""
-    if plan is None:
-        return np.arange(users), np.arange(users + 1)
-    outside = np.setdiff1d(np.arange(users), plan.members)
-    tail = plan.starts[-1] + np.arange(1, len(outside) + 1)
-    return np.concatenate((plan.members, outside)), np.concatenate((plan.starts, tail))
 
 
 def _cuts(count: int, most: int) -> IntArray:

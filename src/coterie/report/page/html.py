@@ -10,11 +10,12 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +26,7 @@ from coterie import __version__
 from coterie.errors import UsageError
 from coterie.report.page import blocks
 from coterie.report.page.blocks import Chart, Curve, Curves, HeatMap, Page, StackedBars
-from coterie.storage.files import atomic_write, check_writable
-from coterie.values import FloatArray
+from coterie.storage.files import check_writable, write_file
 from coterie.values.words import SPACE, number
 
 SUFFIXES = (".html", ".htm")
@@ -52,9 +52,7 @@ def _check_packages() -> None:
 
 def write_page(html: str, path: Path) -> None:
     """Write a page whole or not at all."""
-    check_page_path(path)
-    with atomic_write(path) as file:
-        file.write(html.encode())
+    write_file(path, html.encode())
 
 
 def render(page: Page, live: str = "") -> str:
@@ -177,7 +175,6 @@ class Shape:
 class Drawing:
     """Everything that a page needs to show a chart."""
 
-    across: str
     x: tuple[Mark, ...]
     y: tuple[Mark, ...]
     hover: dict[str, Any]
@@ -203,7 +200,7 @@ class _Axis:
 
     low: float
     high: float
-    places: tuple[float, ...] = field(default=())
+    places: tuple[float, ...]
 
     def share(self, value: float) -> float:
         """Return how far along the axis a value lies, from 0 to 1."""
@@ -220,17 +217,15 @@ def _curves(chart: Curves) -> Drawing:
         top=1 if chart.percent and max(values, default=0) <= 1 else None,
     )  # fmt: skip
     shapes: list[Shape] = []
-    for line, colour in zip(chart.lines, _colours(len(chart.lines)), strict=True):
+    for line, colour in zip(chart.lines, cycle(COLOURS), strict=False):
         shapes += _line(line, colour, across, up)
     return Drawing(
-        across=chart.across,
         x=tuple(Mark(_percent(across.share(place)), _tick(place)) for place in across.places),
         y=tuple(Mark(_percent(1 - up.share(place)), _tick(place, percent=chart.percent)) for place in up.places),
         shapes=tuple(shapes),
         legend=_legend([line.name for line in chart.lines]),
         hover={
             "kind": "curves",
-            "across": chart.across,
             "percent": chart.percent,
             "from": across.low,
             "to": across.high,
@@ -265,7 +260,7 @@ def _bars(chart: StackedBars) -> Drawing:
     slot = SIDE / max(len(chart.names), 1)
     below = [0] * len(chart.names)
     shapes = []
-    for (_, values), colour in zip(chart.parts, _colours(len(chart.parts)), strict=True):
+    for (_, values), colour in zip(chart.parts, cycle(COLOURS), strict=False):
         path = ""
         for place, value in enumerate(values):
             if value:
@@ -274,14 +269,12 @@ def _bars(chart: StackedBars) -> Drawing:
                 below[place] += value
         shapes.append(Shape("bars", path, colour))
     return Drawing(
-        across=chart.across,
-        x=_slots(chart.names, len(chart.names)),
+        x=_slots(chart.names),
         y=tuple(Mark(_percent(1 - up.share(place)), _tick(place)) for place in up.places),
         shapes=tuple(shapes),
         legend=_legend([name for name, _ in chart.parts]),
         hover={
             "kind": "bars",
-            "across": chart.across,
             "names": list(chart.names),
             "lines": [{"name": name, "y": list(values)} for name, values in chart.parts],
         },
@@ -291,15 +284,15 @@ def _bars(chart: StackedBars) -> Drawing:
 def _heat_map(chart: HeatMap) -> Drawing:
     rows = max(len(chart.rows), 1)
     top = float(chart.share.max(initial=0)) or 1.0
+    grey = np.zeros((*chart.share.shape, 2), dtype=np.uint8)
+    grey[..., 1] = np.round(255 * chart.share / top)  # pixels are as opaque as they are strong
     return Drawing(
-        across=chart.across,
-        x=_slots([_tick(column) for column in chart.columns], len(chart.columns)),
+        x=_slots([_tick(column) for column in chart.columns]),
         y=tuple(Mark(_percent((row + 0.5) / rows), text) for row, text in chart.ticks),
         grid=False,
-        image=_png(chart.share / top),
+        image=png_address(grey),
         hover={
             "kind": "heat",
-            "across": chart.across,
             "rows": list(chart.rows),
             "columns": list(chart.columns),
             "top": _short(top),
@@ -307,21 +300,13 @@ def _heat_map(chart: HeatMap) -> Drawing:
     )
 
 
-def _png(strength: FloatArray) -> str:
-    """Return a picture whose pixels are as opaque as they are strong, as a data: address."""
-    pixels = np.zeros((*strength.shape, 2), dtype=np.uint8)
-    pixels[..., 1] = np.round(255 * strength)
-    return png_address(pixels)
-
-
 def png_address(pixels: NDArray[np.uint8]) -> str:
     """Return an image of height × width × channels, grey or coloured, opaque or not, as a data: address."""
     from PIL import Image
 
     file = io.BytesIO()
-    Image.fromarray(pixels.squeeze(axis=2) if pixels.shape[2] == 1 else pixels).save(
-        file, format="PNG", optimize=True
-    )
+    image = Image.fromarray(pixels.squeeze(axis=2) if pixels.shape[2] == 1 else pixels)
+    image.save(file, format="PNG", optimize=True)
     return "data:image/png;base64," + b64encode(file.getvalue()).decode()
 
 
@@ -361,18 +346,15 @@ def _step(least: float, *, whole: bool) -> float:
     return max(step, 1.0) if whole else step
 
 
-def _slots(names: Sequence[str], count: int) -> tuple[Mark, ...]:
+def _slots(names: Sequence[str]) -> tuple[Mark, ...]:
     """Return marks under the middle of some columns, evenly spaced."""
+    count = len(names)
     every = math.ceil(count / MOST_MARKS) or 1
     return tuple(Mark(_percent((place + 0.5) / count), names[place]) for place in range(0, count, every))
 
 
 def _legend(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    return tuple(zip(names, _colours(len(names)), strict=True)) if len(names) > 1 else ()
-
-
-def _colours(count: int) -> list[str]:
-    return [COLOURS[place % len(COLOURS)] for place in range(count)]
+    return tuple(zip(names, cycle(COLOURS), strict=False)) if len(names) > 1 else ()
 
 
 def _tick(value: float, *, percent: bool = False) -> str:

@@ -52,10 +52,6 @@ class Spread:
             return None
         return cls(fmean(values), stdev(values) if len(values) > 1 else None)
 
-    def tables(self) -> dict[str, float | None]:
-        """Return it for programs."""
-        return {"mean": self.mean, "spread": self.deviation}
-
     def text(self, digits: int, unit: str = "") -> str:
         r"""Return it for people; with a unit, in percent.
 
@@ -85,20 +81,15 @@ class RunGroup:
         """Return the mean at every round that all runs have measured, with the spread as a band."""
         return mean_curve(self.label, [_values_by_round(run, measure) for run in self.runs], MOST_POINTS)
 
-    @property
-    def level(self) -> int | None:
-        """The lowest strong level of the runs, None where one is unknown."""
-        return _lowest_level(self.runs)
-
     def tables(self) -> dict[str, Any]:
         """Return the group for programs."""
-        measures = {name: self.spread(name) for name in ("accuracy", "loss", "cardinality", "fairness_gap")}
+        spreads = {name: self.spread(name) for name in ("accuracy", "loss", "cardinality", "fairness_gap")}
         return {
             "label": self.label,
             "settings": dict(self.settings),
             "seeds": [run.record.head["seed"] for run in self.runs],
-            "strong": self.level,
-            **{name: spread and spread.tables() for name, spread in measures.items()},
+            "strong": _lowest_level(self.runs),
+            **{name: each and {"mean": each.mean, "spread": each.deviation} for name, each in spreads.items()},
         }
 
 
@@ -108,16 +99,10 @@ class Comparison:
 
     runs: tuple[RunResult, ...]
     groups: tuple[RunGroup, ...]
-
-    @property
-    def headline(self) -> str:
-        """What was reached, and by which group."""
-        return _verdict(self)[0]
-
-    @property
-    def answer(self) -> str:
-        """By how much a group is ahead, and how private the runs were."""
-        return _verdict(self)[1]
+    headline: str
+    """What was reached, and by which group."""
+    answer: str
+    """By how much a group is ahead, and how private the runs were."""
 
     def results(self) -> Table:
         """Return what came out, a row for each group."""
@@ -127,7 +112,7 @@ class Comparison:
                 len(group.runs),
                 _spread_text(group, "accuracy", 1, _PERCENT),
                 _spread_text(group, "loss", 4),
-                "unknown" if group.level is None else group.level,
+                _level_text(group.runs),
                 _spread_text(group, "cardinality", 2),
                 _spread_text(group, "fairness_gap", 3),
             )
@@ -161,14 +146,12 @@ def compare(runs: Sequence[RunResult]) -> Comparison:
     specs = [{name: value for name, value in _flat(run.record.head["spec"]) if name != "seed"} for run in runs]
     names = list(dict.fromkeys(name for spec in specs for name in spec))
     differing = [name for name in names if len({json.dumps(spec.get(name)) for spec in specs}) > 1]
-    members: dict[str, list[RunResult]] = {}
-    settings: dict[str, dict[str, Any]] = {}
+    found: dict[str, tuple[dict[str, Any], list[RunResult]]] = {}
     for run, spec in zip(runs, specs, strict=True):
         chosen = {name: spec.get(name) for name in differing}
-        members.setdefault(json.dumps(chosen), []).append(run)
-        settings[json.dumps(chosen)] = chosen
-    groups = (RunGroup(_label(settings[key]), settings[key], tuple(members[key])) for key in members)
-    return Comparison(tuple(runs), tuple(groups))
+        found.setdefault(json.dumps(chosen), (chosen, []))[1].append(run)
+    groups = tuple(RunGroup(_label(settings), settings, tuple(members)) for settings, members in found.values())
+    return Comparison(tuple(runs), groups, *_verdict(runs, groups))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -222,33 +205,36 @@ def _lowest_level(runs: Sequence[RunResult]) -> int | None:
     return min(levels) if len(levels) == len(runs) else None
 
 
+def _level_text(runs: Sequence[RunResult]) -> str:
+    level = _lowest_level(runs)
+    return "unknown" if level is None else number(level)
+
+
 def overall_tone(runs: Sequence[RunResult]) -> Tone:
     """Return the most worrying tone of the runs' verdicts."""
     tones = {run.guarantee.tone for run in runs}
     return "warning" if "warning" in tones else "plain" if "plain" in tones else "good"
 
 
-def _verdict(comparison: Comparison) -> tuple[str, str]:
+def _verdict(runs: Sequence[RunResult], groups: Sequence[RunGroup]) -> tuple[str, str]:
     """Return the headline and the answer: what was reached, by which group, and how private it was."""
-    ranked = sorted(
-        ((spread, group) for group in comparison.groups if (spread := group.spread("accuracy")) is not None),
-        key=lambda pair: -pair[0].mean,
-    )
-    sentences = [_privacy(comparison.runs)]
+    tested = [(spread, group) for group in groups if (spread := group.spread("accuracy")) is not None]
+    ranked, privacy = sorted(tested, key=lambda pair: -pair[0].mean), _privacy(runs)
     if not ranked:
-        return "No accuracy was measured in these runs", sentences[0]
+        return "No accuracy was measured in these runs", privacy
     best, group = ranked[0]
-    seeds = f"over {counted(len(group.runs), 'seed')}"
-    if len(comparison.groups) == 1:
-        return f"{best.text(1, _PERCENT)} accuracy {seeds}", sentences[0]
-    if len(ranked) > 1:
-        second, other = ranked[1]
-        gap, noise = best.mean - second.mean, max(best.deviation or 0.0, second.deviation or 0.0)
-        verdict = "more than the spread over seeds" if gap > noise > 0 else "within the spread over seeds"
-        if noise == 0:
-            verdict = "one run each, so nobody knows the spread over seeds"
-        sentences.insert(0, f"That is {100 * gap:.1f} points above {other.label}: {verdict}.")
-    return f"{best.text(1, _PERCENT)} accuracy with {group.label}, {seeds}", " ".join(sentences)
+    reached, seeds = f"{best.text(1, _PERCENT)} accuracy", f"over {counted(len(group.runs), 'seed')}"
+    if len(groups) == 1:
+        return f"{reached} {seeds}", privacy
+    headline = f"{reached} with {group.label}, {seeds}"
+    if len(ranked) == 1:
+        return headline, privacy
+    second, other = ranked[1]
+    gap, noise = best.mean - second.mean, max(best.deviation or 0.0, second.deviation or 0.0)
+    verdict = "more than the spread over seeds" if gap > noise else "within the spread over seeds"
+    if noise == 0:
+        verdict = "one run each, so nobody knows the spread over seeds"
+    return headline, f"That is {100 * gap:.1f} points above {other.label}: {verdict}. {privacy}"
 
 
 def _privacy(runs: Sequence[RunResult]) -> str:
@@ -300,15 +286,12 @@ def comparison_page(comparison: Comparison, date: str) -> str:
 
 def _tiles(comparison: Comparison) -> Tiles:
     runs, groups = comparison.runs, comparison.groups
-    level = _lowest_level(runs)
-    lowest = "unknown" if level is None else number(level)
-    tiles = [KeyNumber("Lowest privacy level T", lowest, "over all runs, as their logs tell", overall_tone(runs))]
+    lowest, told = _level_text(runs), "over all runs, as their logs tell"
+    tiles = [KeyNumber("Lowest privacy level T", lowest, told, overall_tone(runs))]
     accuracies = [spread for group in groups if (spread := group.spread("accuracy")) is not None]
     if accuracies:
-        best = max(accuracies, key=lambda spread: spread.mean)
-        tiles.append(
-            KeyNumber("Best accuracy", best.text(1, _PERCENT), "mean over a group's runs, on the test set")
-        )
+        best = max(accuracies, key=lambda spread: spread.mean).text(1, _PERCENT)
+        tiles.append(KeyNumber("Best accuracy", best, "mean over a group's runs, on the test set"))
     tiles.append(KeyNumber("Runs", number(len(runs)), f"in {counted(len(groups), 'group')} of one setting each"))
     return Tiles(tuple(tiles))
 
@@ -325,11 +308,11 @@ def _learning(groups: Sequence[RunGroup]) -> tuple[Block, ...]:
 
 
 def _measure_plots(groups: Sequence[RunGroup]) -> Plots:
-    plots = []
-    for title, name, unit in (
-        ("Fairness gap F", "fairness_gap", "{:.3f}"),
-        ("Cardinality C", "cardinality", "{:.2f}"),
-    ):
+    plots, measures = (
+        [],
+        (("Fairness gap F", "fairness_gap", "{:.3f}"), ("Cardinality C", "cardinality", "{:.2f}")),
+    )
+    for title, name, unit in measures:
         lines = tuple(group.curve(name) for group in groups)
         caption = " ".join(f"{line.name}: {unit.format(line.y[-1])} in the end." for line in lines if line.y)
         plots.append(Plot(title, Curves(lines, across="round"), caption or "No round has ended.", height=160))

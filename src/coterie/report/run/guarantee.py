@@ -68,7 +68,7 @@ def guarantee(facts: Facts) -> Guarantee:
         weak=_weak_tile(facts),
         holds=_holds(facts),
         limits=_limits(facts),
-        assumptions=_assumptions(facts),
+        assumptions=(_ONE_MACHINE, _LOGGED, *((_REAL_MEMBERS, _DEVICES) if facts.sealed else ())),
     )
 
 
@@ -171,31 +171,19 @@ def _limits(facts: Facts) -> Points:
     )
 
 
-def _assumptions(facts: Facts) -> tuple[str, ...]:
-    """Return what all these statements rest on."""
-    return (_ONE_MACHINE, _LOGGED, _REAL_MEMBERS, _DEVICES) if facts.sealed else (_ONE_MACHINE, _LOGGED)
-
-
 def _level(facts: Facts) -> str:
     if facts.level is None:
         rounds = f"Unknown. {counted(facts.unfinished, 'round')} broke off without a seal."
         return f"{rounds} Which sums the server had by then is on no record, and any of them could split a group."
     if not facts.learned:
         return "Nothing was learned, so there is no sum over few users either."
-    if facts.level == 1:
-        text = _NO_GROUP
-    else:
-        text = (
-            f"T = {facts.level}. In every combination of the sums, users come in groups of at least {facts.level} "
-            "that carry one and the same weight. No arithmetic on the sums tells the users of such a group apart."
-        )
+    text = _NO_GROUP if facts.level == 1 else _GROUPS.format(facts.level)
     if facts.aggregation == "plain":
         text += " That is about the sums alone; here the server had the single updates as well."
     if facts.unfinished:
         rounds = counted(facts.unfinished, "round was", "rounds were")
-        text += (
-            f" {rounds} cut off by a crash: every batch asked there counts as learned, which is the worst case."
-        )
+        text += f" {rounds} cut off by a crash: every batch asked there counts as learned, "
+        text += "which is the worst case."
     return text
 
 
@@ -240,6 +228,10 @@ def _collusion(facts: Facts) -> str:
 _NO_GROUP = (
     "T = 1. Some combination of the sums gives at least one user a weight that no other user has. Whether it also "
     "leaves a user alone is what `coterie audit` proves."
+)
+_GROUPS = (
+    "T = {0}. In every combination of the sums, users come in groups of at least {0} that carry one and the same "
+    "weight. No arithmetic on the sums tells the users of such a group apart."
 )
 _KEYS = (
     "The users' own keys. Each member of a batch adds masks that cancel only in the sum over the whole batch. A "

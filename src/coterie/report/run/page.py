@@ -6,7 +6,7 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,12 @@ def write_run_report(result: RunResult, date: str) -> list[Path]:
 
 def run_page(result: RunResult, date: str) -> str:
     """Return the report of a run as one HTML file; `date` says when it was made."""
-    guarantee, facts = result.guarantee, result.facts
+    guarantee, facts, rows, tested = result.guarantee, result.facts, result.record.rows, result.tested
+    accuracy = [f"The model reached {percent(tested.accuracy or 0.0)} accuracy."] if tested else []
+    measures = measures_plots(rows, known=facts.level is not None) if rows else Text(("No round has ended.",))
     sections = [
-        Section("How it learned", learning_blocks(result.record.rows)),
-        Section("Privacy, fairness and use", _measures(result)),
+        Section("How it learned", learning_blocks(rows)),
+        Section("Privacy, fairness and use", (measures,)),
         Section("Who took part", _who(result)),
     ]
     if result.plan is not None and result.health is not None:
@@ -82,24 +84,13 @@ def run_page(result: RunResult, date: str) -> str:
         subject=f"{counted(facts.users, 'user')}, {counted(facts.rounds, 'round')}",
         date=date,
         title=guarantee.headline,
-        answer=" ".join((*guarantee.sentences, *_accuracy_sentence(result))),
+        answer=" ".join((*guarantee.sentences, *accuracy)),
         tiles=_tiles(result),
         sections=tuple(sections),
         foot=_foot(result),
         tone=guarantee.tone,
     )
     return render(page)
-
-
-def _measures(result: RunResult) -> tuple[Block, ...]:
-    if not result.record.rows:
-        return (Text(("No round has ended.",)),)
-    return (measures_plots(result.record.rows, known=result.facts.level is not None),)
-
-
-def _accuracy_sentence(result: RunResult) -> Iterator[str]:
-    if result.tested is not None:
-        yield f"The model reached {percent(result.tested.accuracy or 0.0)} accuracy."
 
 
 def _tiles(result: RunResult) -> Tiles:
@@ -113,20 +104,17 @@ def _tiles(result: RunResult) -> Tiles:
     meaning = f"of {number(facts.rounds)}; {number(without)} gave none" if without else "all rounds gave one"
     tiles += [KeyNumber("Rounds with a result", number(results), meaning), guarantee.weak]
     if rows:
-        last = rows[-1]
+        last, fair = rows[-1], "between the users' shares of rounds; 0 is fair"
         tiles += [
             KeyNumber("Cardinality C", f"{last.cardinality:.2f}", "users in the model per round, on average"),
-            KeyNumber(
-                "Fairness gap F", f"{last.fairness_gap:.3f}", "between the users' shares of rounds; 0 is fair"
-            ),
+            KeyNumber("Fairness gap F", f"{last.fairness_gap:.3f}", fair),
         ]
     if facts.batches:
         meaning = (
             "left out whole: the seal held" if facts.sealed else "without a seal, a sum of the others remains"
         )
-        tiles.append(
-            KeyNumber("Batches lost on the way", number(facts.lost), meaning if facts.lost else "in all rounds")
-        )
+        meaning = meaning if facts.lost else "in all rounds"
+        tiles.append(KeyNumber("Batches lost on the way", number(facts.lost), meaning))
     return Tiles(tuple(tiles))
 
 
@@ -149,9 +137,8 @@ def _rounds(result: RunResult) -> tuple[Block, ...]:
     outcomes = Counter(row.outcome for row in rows)
     text = f"{counted(facts.rounds, 'round')}: {number(outcomes['committed'])} gave a result"
     if outcomes["skipped"]:
-        text += (
-            f", {number(outcomes['skipped'])} skipped, because no cohort could be formed from who was available"
-        )
+        skipped = number(outcomes["skipped"])
+        text += f", {skipped} skipped, because no cohort could be formed from who was available"
     if outcomes["abandoned"]:
         text += f", {number(outcomes['abandoned'])} abandoned on the way"
     if facts.unfinished:
@@ -162,11 +149,8 @@ def _rounds(result: RunResult) -> tuple[Block, ...]:
     if not rows:
         return tuple(blocks)
     places = evenly(len(rows), MOST_ROUNDS).tolist()
-    caption = (
-        "Every round."
-        if len(places) == len(rows)
-        else f"{len(places)} of {number(len(rows))} rounds, evenly spaced."
-    )
+    every = len(places) == len(rows)
+    caption = "Every round." if every else f"{len(places)} of {number(len(rows))} rounds, evenly spaced."
     columns = ("round", "outcome", "available", "asked", "in the model", "batches lost", "accuracy", "loss", "T",
                "F", "C", "seconds")  # fmt: skip
     table = Table(caption, columns, tuple(_line(rows[place]) for place in places), words=("outcome",))
@@ -206,12 +190,10 @@ def spec_toml(tables: Mapping[str, Any]) -> str:
 
 def _next(path: Path) -> Commands:
     folder = shlex.quote(str(path))
+    gives_away = "What its log gives away: both privacy levels, and any isolated user with a proof."
     return Commands(
         (
-            (
-                f"coterie audit {folder}",
-                "What its log gives away: both privacy levels, and any isolated user with a proof.",
-            ),
+            (f"coterie audit {folder}", gives_away),
             (f"coterie ledger verify {folder}", "Whether the run's ledger is whole and unchanged."),
             (f"coterie report {folder} OTHER", "This run and others on one page; OTHER is another run's folder."),
         )
@@ -233,14 +215,6 @@ def _foot(result: RunResult) -> Foot:
         ),
         assumptions=result.guarantee.assumptions,
     )
-
-
-def _spec_of(spec: Spec | Mapping[str, Any] | str | os.PathLike[str] | None) -> Spec:
-    if isinstance(spec, Spec):
-        return spec
-    if spec is None or isinstance(spec, Mapping):
-        return Spec.from_tables(spec or {})
-    return Spec.read(Path(spec))
 
 
 def run(
@@ -265,12 +239,15 @@ def run(
     now = datetime.now(UTC)
     if resume is not None:
         if spec is not None or out is not None or options:
-            raise UsageError(
-                "a run is resumed as it was begun; give resume, and at most rounds, workers and progress"
-            )
+            what = "give resume, and at most rounds, workers and progress"
+            raise UsageError(f"a run is resumed as it was begun; {what}")
         job = Run.resume(Path(resume), workers=workers, rounds=rounds)
     else:
-        settings = with_options(_spec_of(spec), options if rounds is None else {**options, "rounds": rounds})
+        if spec is None or isinstance(spec, Mapping):
+            spec = Spec.from_tables(spec or {})
+        elif not isinstance(spec, Spec):
+            spec = Spec.read(Path(spec))
+        settings = with_options(spec, options if rounds is None else {**options, "rounds": rounds})
         folder = Path("runs") / now.strftime("%Y-%m-%d-%H%M%S") if out is None else Path(out)
         job = Run.start(settings, folder, workers=workers)
     with job:

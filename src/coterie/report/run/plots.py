@@ -30,51 +30,28 @@ MOST_BATCHES = 2000
 MOST_NAMES = 3
 
 
-class MeasuredRound(Protocol):
-    """A round, and the measures after it, as far as they are plotted: a row of a record is one."""
+class _MeasuredRound(Protocol):
+    """What is plotted of a round and of the measures after it: a row of a record has it all."""
 
     @property
-    def round(self) -> int:
-        """Its number in the ledger."""
-        ...
-
+    def round(self) -> int: ...
     @property
-    def included(self) -> int:
-        """Users whose updates are in the model."""
-        ...
-
+    def included(self) -> int: ...
     @property
-    def accuracy(self) -> float | None:
-        """On the test set, where it was measured."""
-        ...
-
+    def accuracy(self) -> float | None: ...
     @property
-    def loss(self) -> float | None:
-        """On the test set, where it was measured."""
-        ...
-
+    def loss(self) -> float | None: ...
     @property
-    def training_loss(self) -> float | None:
-        """On the users' own data, where it is known."""
-        ...
-
+    def training_loss(self) -> float | None: ...
     @property
-    def strong(self) -> int:
-        """The privacy level T so far."""
-        ...
-
+    def strong(self) -> int: ...
     @property
-    def fairness_gap(self) -> float:
-        """F so far."""
-        ...
-
+    def fairness_gap(self) -> float: ...
     @property
-    def cardinality(self) -> float:
-        """C so far."""
-        ...
+    def cardinality(self) -> float: ...
 
 
-def learning_blocks(rows: Sequence[MeasuredRound]) -> tuple[Block, ...]:
+def learning_blocks(rows: Sequence[_MeasuredRound]) -> tuple[Block, ...]:
     """Return accuracy and loss over the rounds."""
     accuracy = _curve("accuracy", rows, lambda row: row.accuracy)
     loss = _curve("test set", rows, lambda row: row.loss)
@@ -82,10 +59,8 @@ def learning_blocks(rows: Sequence[MeasuredRound]) -> tuple[Block, ...]:
     plots = []
     if accuracy.x:
         best = int(np.argmax(accuracy.y))
-        caption = (
-            f"{_from_to('Accuracy on the test set', accuracy, percent)} The best was {percent(accuracy.y[best])}, "
-        )
-        caption += f"after round {accuracy.x[best]}."
+        caption = _from_to("Accuracy on the test set", accuracy, percent)
+        caption += f" The best was {percent(accuracy.y[best])}, after round {accuracy.x[best]}."
         plots.append(Plot("Accuracy", Curves((accuracy,), across="round", percent=True), caption))
     losses = [line for line in (loss, training) if line.x]
     if losses:
@@ -96,16 +71,14 @@ def learning_blocks(rows: Sequence[MeasuredRound]) -> tuple[Block, ...]:
     return (Plots(tuple(plots)),)
 
 
-def measures_plots(rows: Sequence[MeasuredRound], *, known: bool) -> Plots:
+def measures_plots(rows: Sequence[_MeasuredRound], *, known: bool) -> Plots:
     """Return T, F and C over the rounds, T from the first sum on; `known` says whether all sums are on record."""
     learned = list(dropwhile(lambda row: not row.included, rows))
     level = _curve("T", learned, lambda row: row.strong, step=True)
     gap = _curve("F", rows, lambda row: row.fairness_gap)
     cardinality = _curve("C", rows, lambda row: row.cardinality)
-    t_says = (
-        "The smallest group of users that no combination of the sums so far can tell apart. It can only fall. "
-    )
-    t_says += f"It is {int(level.y[-1])} after round {level.x[-1]}." if level.x else "No sum was learned."
+    t_says = "The smallest group of users that no combination of the sums so far can tell apart. It can only fall."
+    t_says += f" It is {int(level.y[-1])} after round {level.x[-1]}." if level.x else " No sum was learned."
     if not known:
         t_says += " Rounds that were cut off are not in it, so the true level may be lower."
     f_says = "The largest difference between two users' shares of the rounds; 0 is fair. "
@@ -136,18 +109,19 @@ def batch_blocks(health: BatchHealth, plan: BatchPlan) -> tuple[Block, ...]:
     table = _batch_table("The batches that were lost most often, worst first.", order[:MOST_WORST], health, plan)
     blocks: list[Block] = [Text((_batch_words(health, plan),)), Plots((_bars(health, order),)), table]
     if len(plan) > MOST_WORST:
-        batches = np.sort(order[:MOST_BATCHES])
-        caption = (
-            "Every batch."
-            if len(plan) <= MOST_BATCHES
-            else f"The {number(MOST_BATCHES)} worst of {number(len(plan))} batches."
-        )
+        batches, caption = np.sort(order[:MOST_BATCHES]), "Every batch."
+        if len(plan) > MOST_BATCHES:
+            caption = f"The {number(MOST_BATCHES)} worst of {number(len(plan))} batches."
         blocks.append(Details("All batches", (_batch_table(caption, batches, health, plan),)))
     return tuple(blocks)
 
 
 def _curve(
-    name: str, rows: Sequence[MeasuredRound], value: Callable[[MeasuredRound], float | None], *, step: bool = False
+    name: str,
+    rows: Sequence[_MeasuredRound],
+    value: Callable[[_MeasuredRound], float | None],
+    *,
+    step: bool = False,
 ) -> Curve:
     points = [(row.round, measured) for row in rows if (measured := value(row)) is not None]
     points = [points[place] for place in evenly(len(points), MOST_POINTS).tolist()]
@@ -162,7 +136,7 @@ def _from_to(what: str, line: Curve, text: Callable[[float], str]) -> str:
 
 
 def _batch_words(health: BatchHealth, plan: BatchPlan) -> str:
-    asked, completed, lost = (int(np.sum(values)) for values in (health.asked, health.completed, health.lost))
+    asked, completed, lost = (int(values.sum()) for values in (health.asked, health.completed, health.lost))
     low, high = int(plan.sizes.min()), int(plan.sizes.max())
     sizes = f"{low} users" if low == high else f"{low} to {high} users"
     never = int(np.sum(health.asked == 0))
@@ -184,12 +158,12 @@ def _bars(health: BatchHealth, order: IntArray) -> Plot:
         parts.append(("round given up", rest[batches].tolist()))
     worst = int(order[0])
     caption = (
-        "Rounds in which each batch was asked. " if few else f"The {MOST_BARS} batches that were lost most often. "
+        "Rounds in which each batch was asked." if few else f"The {MOST_BARS} batches that were lost most often."
     )
     if health.lost[worst]:
-        caption += f"Batch {worst} fared worst: {health.lost[worst]} of {health.asked[worst]} rounds lost."
+        caption += f" Batch {worst} fared worst: {health.lost[worst]} of {health.asked[worst]} rounds lost."
     else:
-        caption += "No batch was lost on the way."
+        caption += " No batch was lost on the way."
     chart = StackedBars(tuple(str(batch) for batch in batches), tuple(parts), across="batch")
     return Plot("Rounds of each batch", chart, caption, wide=True)
 

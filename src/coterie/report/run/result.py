@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.audit import Audit, Bracket, StrongLevel
+from coterie.audit import Audit, StrongLevel
 from coterie.experiment.folder import RunFolder, check_files, read_checked
 from coterie.experiment.record import RoundRow, RunRecord
 from coterie.ledger import Ledger, Snapshot, State
@@ -95,7 +95,8 @@ class RunResult:
             rounds=self.log.rounds,
             learned=learned,
             level=None if self.unknown else strong.level,
-            weak=self._weak() if learned and not self.unknown else None,
+            # Cheap, and the same on every machine.
+            weak=Audit.of(self.log, np.random.default_rng(0)).sketch() if learned and not self.unknown else None,
             required=self.record.head["privacy"] if self.plan is not None else None,
             split=_split(strong, self.plan),
             lost=sum(row.lost_batches for row in self.record.rows),
@@ -156,10 +157,6 @@ class RunResult:
         account = escape(" ".join(words.sentences))
         return f"<p><b>{escape(words.headline)}</b></p><table>{rows}</table><p>{account}</p>"
 
-    def _weak(self) -> Bracket:
-        """Return what is proven of the weak level cheaply, the same on every machine."""
-        return Audit.of(self.log, np.random.default_rng(0)).sketch()
-
 
 def read_run(path: Path) -> RunResult:
     """Read the folder of a run, ended or not; one of which a file was changed since it was written is refused."""
@@ -173,7 +170,7 @@ def read_run(path: Path) -> RunResult:
         log=snapshot.log,
         plan=snapshot.plan,
         health=None if snapshot.plan is None else _health(snapshot, snapshot.plan),
-        notes=(*_notes(snapshot), *_user_notes(record)),
+        notes=tuple(_notes(snapshot, record)),
         unknown=len(snapshot.unknown_rounds),
     )
 
@@ -206,8 +203,14 @@ def _health(snapshot: Snapshot, plan: BatchPlan) -> BatchHealth:
     return BatchHealth(asked, completed, lost)
 
 
-def _user_notes(record: RunRecord) -> Iterator[str]:
-    """Yield a sentence about every round in which users broke the protocol or got numbers that are not finite."""
+def _notes(snapshot: Snapshot, record: RunRecord) -> Iterator[str]:
+    """Yield a sentence about every batch retired or overridden, round without a result, and user who did wrong."""
+    for done, batches in (("retired", snapshot.retired), ("overridden", snapshot.overrides)):
+        for each in batches:
+            yield f"A batch of {len(each.users)} users was {done} before round {each.since}: {each.reason}."
+    for round_ in snapshot.rounds:
+        if round_.state in (State.ABANDONED, State.UNFINISHED):
+            yield f"Round {round_.number} was {round_.state}: {round_.reason or 'the process was stopped'}."
     for row in record.rows:
         if row.liars:
             who = listing(map(display_name, row.liars))
@@ -215,17 +218,3 @@ def _user_notes(record: RunRecord) -> Iterator[str]:
         if row.diverged:
             who = listing(map(display_name, row.diverged))
             yield f"In round {row.round} training gave {who} numbers that are not finite, which count as zeros."
-
-
-def _notes(snapshot: Snapshot) -> list[str]:
-    """Return a sentence about every round that gave no result and every batch retired or overridden, and why."""
-    changes = [
-        f"A batch of {len(each.users)} users was {done} before round {each.since}: {each.reason}."
-        for done, batches in (("retired", snapshot.retired), ("overridden", snapshot.overrides))
-        for each in batches
-    ]
-    return changes + [
-        f"Round {round_.number} was {round_.state}: {round_.reason or 'the process was stopped'}."
-        for round_ in snapshot.rounds
-        if round_.state in (State.ABANDONED, State.UNFINISHED)
-    ]
