@@ -22,10 +22,10 @@ def test_what_is_written_is_read_again(spec):
     assert Spec.from_tables(tomllib.loads(text)) == spec
     assert max(map(len, text.splitlines())) <= 115
     lines = text.splitlines()
-    for field in spec_fields(spec):
-        name = field.name.rpartition(".")[2]
-        assert len(field.meaning) > 10
-        assert field.meaning.endswith(".")
+    for dotted, _, meaning in spec_fields(spec):
+        name = dotted.rpartition(".")[2]
+        assert len(meaning) > 10
+        assert meaning.endswith(".")
         assert any(
             line.startswith(f"{name} = ") and lines[place - 1].startswith("# ") for place, line in enumerate(lines)
         )

@@ -239,13 +239,12 @@ def print_verdict(verdict: Verdict) -> None:
         ("Isolated users", _isolation(verdict)),
         ("Smallest groups", _smallest(verdict)),
         ("Against the plan", _breaches(verdict)),
-        ("If it goes on like this", iter([" ".join(words.forecast)] if words.forecast else [])),
+        ("If it goes on like this", [" ".join(words.forecast)] if words.forecast else []),
     ):
         written = list(lines)
         if written:
             console.print(f"\n{title}", style="bold")
-            for line in written:
-                console.print(line)
+            console.print(*written, sep="\n")
     console.print("\nMore numbers", style="bold")
     console.print(_table(words.further_figures))
     console.print("\nWhat this rests on", style="bold")
@@ -298,12 +297,11 @@ def _sums(combination: Combination, verdict: Verdict) -> str:
     """Write a short combination out, and describe a long one."""
     if len(combination.sets) > SHORT:
         return f"a combination of {len(combination.sets)} sums"
-    log = verdict.log
     terms = []
     for index, numerator in zip(combination.sets, combination.numerators, strict=True):
         weight = Fraction(numerator, combination.denominator)
         factor = "" if abs(weight) == 1 else f"{fraction_text(abs(weight))} × "
-        terms.append(f"{'-' if weight < 0 else '+'} {factor}round {log.set_rounds[index]}")
+        terms.append(f"{'-' if weight < 0 else '+'} {factor}round {verdict.log.set_rounds[index]}")
     return " ".join(terms).removeprefix("+ ")
 
 
@@ -322,10 +320,8 @@ def _breaches(verdict: Verdict) -> Iterator[str]:
     for breach in breaches[:MOST_SHOWN]:
         present = listing(user_name(verdict.evidence.log, user) for user in breach.present)
         if breach.batch is None:
-            strangers = (
-                "took part and is in no batch" if len(breach.present) == 1 else "took part and are in no batch"
-            )
-            yield f"Round {breach.round}: {present} {strangers}"
+            are = "is" if len(breach.present) == 1 else "are"
+            yield f"Round {breach.round}: {present} took part and {are} in no batch"
         else:
             missing = listing(plan_user_name(verdict, user) for user in breach.missing)
             yield f"Round {breach.round} split batch {breach.batch}: {present} without {missing}"

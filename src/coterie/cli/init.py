@@ -9,7 +9,7 @@ import typer
 
 from coterie.cli.options import check_torch
 from coterie.errors import UsageError
-from coterie.storage.files import atomic_write
+from coterie.storage.files import write_file
 
 
 def init(
@@ -33,6 +33,5 @@ def init(
 
     if spec_file.exists():
         raise UsageError(f"{spec_file} exists already; give another name, or remove it")
-    with atomic_write(spec_file) as file:
-        file.write(commented_spec(Spec()).encode())
+    write_file(spec_file, commented_spec(Spec()).encode())
     typer.echo(f"Wrote {spec_file}; change it, then: coterie run {spec_file}")

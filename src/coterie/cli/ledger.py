@@ -168,14 +168,12 @@ def export(
 
 def _remarks(snapshot: Snapshot) -> list[tuple[tuple[int, ...], str]]:
     """Return the rounds that are not simply what was reported, and what they are counted as."""
+    late = tuple(each.number for each in snapshot.rounds if each.late)
     remarks = (
         (snapshot.plain_rounds, "Plain: the server saw every user's update by itself"),
         (snapshot.assumed_rounds, "Ended without a report; every batch asked counts as learned by itself"),
         (snapshot.unknown_rounds, "Not known what was learned, and unsealed; every user counts as learned alone"),
-        (
-            tuple(each.number for each in snapshot.rounds if each.late),
-            "Sums that messages completed too late count",
-        ),
+        (late, "Sums that messages completed too late count"),
     )
     return [(rounds, what) for rounds, what in remarks if rounds]
 

@@ -12,7 +12,6 @@ from coterie.cli.options import Json, check_torch, waiting
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
-    from coterie.report.run.comparison import Comparison
     from coterie.report.run.result import RunResult
 
 PAGE = "comparison.html"
@@ -50,19 +49,15 @@ def report(
 
     with waiting("Reading the runs"):
         results = read_runs(runs)
-    if len(results) == 1 and out is None:
+    if len(results) == 1:
+        if out is not None:
+            raise UsageError(f"--out {out} is for a page that compares runs; the page of one run is in its folder")
         _report_one(results[0], json_=json_)
         return
-    if len(results) == 1:
-        raise UsageError(f"--out {out} is for a page that compares runs; the page of one run is in its folder")
-    page = out or page_for(runs, results)
+    together = runs[0] / PAGE if len(runs) == 1 else Path(PAGE)  # in the folder that stands for all, or here
+    page = out or together
     check_page_path(page)
     report_comparison(results, page, json_=json_)
-
-
-def page_for(paths: list[Path], runs: tuple[RunResult, ...]) -> Path:
-    """Return where a comparison goes unless told: into the folder that was given for all, or here."""
-    return paths[0] / PAGE if len(paths) == 1 and len(runs) > 1 else Path(PAGE)
 
 
 def _report_one(run: RunResult, *, json_: bool) -> None:
@@ -84,7 +79,7 @@ def report_comparison(runs: tuple[RunResult, ...], page: Path, *, json_: bool) -
     from coterie.report.page.html import write_page
     from coterie.report.run.comparison import compare, comparison_page
 
-    comparison: Comparison = compare(runs)
+    comparison = compare(runs)
     write_page(comparison_page(comparison, today()), page)
     if json_:
         typer.echo(json.dumps(comparison.tables() | {"files": [str(page)]}))

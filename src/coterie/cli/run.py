@@ -13,13 +13,15 @@ from typer.core import TyperCommand
 
 from coterie.cli.options import Json, check_seed, check_torch, dropout_choices, seed_list
 from coterie.errors import CoterieError, UsageError
-from coterie.storage.files import atomic_write
+from coterie.storage.files import write_file
 
 if TYPE_CHECKING:
     from coterie.cli.run_view import LiveView
     from coterie.experiment.run import Run
     from coterie.experiment.spec import Spec
     from coterie.report.run.result import RunResult
+
+PREPARING = "Preparing data, devices and batches"
 
 
 class RunCommand(TyperCommand):
@@ -131,9 +133,10 @@ def run(
 
       coterie run --seeds 0-4 --out five
     """
-    from coterie.cli.run_view import LiveView, print_result
-
     check_torch("run")
+    from coterie.cli.run_view import LiveView, print_result
+    from coterie.experiment.run import Run
+
     options = _without_none(
         data=data,
         users=users,
@@ -154,27 +157,24 @@ def run(
         keep_aggregates=True if keep_aggregates else None,
         seed=seed,
     )
+    folder = out or Path("runs") / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
     if seeds is not None and resume is None:
-        seed_numbers = seed_list(seeds, seed)
-        _run_series(
-            _spec(spec_file, options),
-            seed_numbers,
-            out or _new_folder_name(),
-            workers,
-            tensorboard=tensorboard,
-            json_=json_,
-        )
+        numbers = seed_list(seeds, seed)
+        _run_series(_spec(spec_file, options), numbers, folder, workers, tensorboard=tensorboard, json_=json_)
         return
+    if resume is not None and (options.keys() - {"rounds"} or spec_file or out or seeds is not None):
+        raise UsageError(
+            "--resume goes on with a run as it was begun; add --rounds (to extend it), --tensorboard, "
+            "--workers or --json at most"
+        )
     with LiveView() as view:
-        if resume is not None:
-            if options.keys() - {"rounds"} or spec_file is not None or out is not None or seeds is not None:
-                raise UsageError(
-                    "--resume goes on with a run as it was begun; add --rounds (to extend it), --tensorboard, "
-                    "--workers or --json at most"
-                )
-            job = _resume(resume, view, workers, rounds)
+        if resume is None:
+            spec = _spec(spec_file, options)
+            with view.waiting(PREPARING):
+                job = Run.start(spec, folder, view.fetching, workers=workers)
         else:
-            job = _start(_spec(spec_file, options), out or _new_folder_name(), view, workers)
+            with view.waiting(f"Taking up {resume}"):
+                job = Run.resume(resume, view.fetching, workers=workers, rounds=rounds)
         result, written = _complete(job, view, tensorboard=tensorboard)
     if json_:
         typer.echo(json.dumps(result.summary()))
@@ -194,7 +194,7 @@ def _run_series(
     for place, seed in enumerate(seeds, start=1):
         with LiveView() as view:
             view.say(f"Seed {seed}, run {place} of {len(seeds)}; the same command goes on if it is stopped")
-            with view.waiting("Preparing data, devices and batches"):
+            with view.waiting(PREPARING):
                 job = run_of_seed(spec, series, seed, view.fetching, workers=workers)
             results.append(_complete(job, view, tensorboard=tensorboard)[0])
     report_comparison(tuple(results), series / PAGE, json_=json_)
@@ -202,15 +202,26 @@ def _run_series(
 
 def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult, list[Path]]:
     """Run what is left of a run and write its report and summary; return the result and the files."""
-    with job:
+    from coterie.cli.run_view import today
+    from coterie.experiment.record import EventFiles
+    from coterie.report.run.page import write_run_report
+    from coterie.report.run.result import read_run
+
+    with job, ExitStack() as stack:
         try:
             view.begin(job)
-            result, written = _finish(job, view, tensorboard=tensorboard)
+            events = stack.enter_context(closing(EventFiles(job.folder.events, job.rows))) if tensorboard else None
+            for row in job.steps():
+                view.show(row)
+                if events is not None:
+                    events.add(row)
+            with view.waiting("Writing the report"):
+                result = read_run(job.folder.path)
+                written = write_run_report(result, today())
         except (KeyboardInterrupt, CoterieError) as error:
             view.say(_stop_message(job, error))
             raise
-    with atomic_write(job.folder.summary) as file:
-        file.write(f"{json.dumps(result.summary(), indent=2)}\n".encode())
+    write_file(job.folder.summary, f"{json.dumps(result.summary(), indent=2)}\n".encode())
     return result, [*written, job.folder.summary]
 
 
@@ -240,39 +251,3 @@ def _spec(path: Path | None, options: dict[str, Any]) -> Spec:
 
     check_seed(options.get("seed", 0))
     return with_options(Spec() if path is None else Spec.read(path), options)
-
-
-def _new_folder_name() -> Path:
-    return Path("runs") / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
-
-
-def _start(spec: Spec, out: Path, view: LiveView, workers: int | None) -> Run:
-    from coterie.experiment.run import Run
-
-    with view.waiting("Preparing data, devices and batches"):
-        return Run.start(spec, out, view.fetching, workers=workers)
-
-
-def _resume(folder: Path, view: LiveView, workers: int | None, rounds: int | None) -> Run:
-    from coterie.experiment.run import Run
-
-    with view.waiting(f"Taking up {folder}"):
-        return Run.resume(folder, view.fetching, workers=workers, rounds=rounds)
-
-
-def _finish(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult, list[Path]]:
-    """Run the rounds that are left and write the report; return the result and the files."""
-    from coterie.cli.run_view import today
-    from coterie.experiment.record import EventFiles
-    from coterie.report.run.page import write_run_report
-    from coterie.report.run.result import read_run
-
-    with ExitStack() as stack:
-        events = stack.enter_context(closing(EventFiles(job.folder.events, job.rows))) if tensorboard else None
-        for row in job.steps():
-            view.show(row)
-            if events is not None:
-                events.add(row)
-    with view.waiting("Writing the report"):
-        result = read_run(job.folder.path)
-        return result, write_run_report(result, today())

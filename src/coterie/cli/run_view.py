@@ -62,9 +62,8 @@ class LiveView:
 
     def waiting(self, what: str) -> AbstractContextManager[object]:
         """Show that something takes its time."""
-        if self._live is not None:
-            return nullcontext()
-        return self._console.status(Text(f"{what} …")) if self._console.is_terminal else nullcontext()
+        quiet = self._live is not None or not self._console.is_terminal
+        return nullcontext() if quiet else self._console.status(Text(f"{what} …"))
 
     def fetching(self, name: str, done: int, total: int | None) -> None:
         """Show how far a download is."""

@@ -150,9 +150,8 @@ def simulate(
         model = _model(pattern, choices, everyone, seed, pattern_options, redraw=redraw)
         choices = None
     created = out is not None and _new_folder(out)
-    about = f"dropout {dropout}, {'drawn anew' if redraw else pattern}"
-    if availability is not None:
-        about = f"availability as in {availability}"
+    drawn = f"dropout {dropout}, {'drawn anew' if redraw else pattern}"
+    about = drawn if availability is None else f"availability as in {availability}"
     view = SimulationView(trials, out, about, quiet=json_)
     try:
         with view.live():
@@ -185,13 +184,13 @@ def simulate(
     deliver(full_record(result, about), out, as_json=json_)
 
 
-PATTERNS = {
-    "independent": (),
-    "daily": ("rounds_per_day", "zones", "swing"),
-    "markov": ("absence",),
-    "groups": ("groups", "outage"),
+PATTERNS: dict[str, dict[str, Any]] = {
+    "independent": {},
+    "daily": {"rounds_per_day": 24, "zones": 8, "swing": 0.8},
+    "markov": {"absence": 10.0},
+    "groups": {"groups": 10, "outage": 0.05},
 }
-"""When absences fall, and the options that say more of it."""
+"""When absences fall, and the options that say more of it with their values unless given."""
 
 
 def _check_effect(
@@ -234,18 +233,15 @@ def _model(
     rng = np.random.default_rng(seed)
     if redraw:
         return selection.RedrawnDropout(tuple(choices), users)
-    dropout = selection.draw_dropout(choices, users, rng)
+    dropout, details = selection.draw_dropout(choices, users, rng), PATTERNS[pattern] | pattern_options
     match pattern:
         case "daily":
-            zones = pattern_options.get("zones", 8)
-            places = rng.integers(zones, size=users) / zones
-            return selection.DailyCycle(
-                dropout, places, pattern_options.get("rounds_per_day", 24), pattern_options.get("swing", 0.8)
-            )
+            places = rng.integers(details["zones"], size=users) / details["zones"]
+            return selection.DailyCycle(dropout, places, details["rounds_per_day"], details["swing"])
         case "markov":
-            return selection.MarkovOnOff(dropout, pattern_options.get("absence", 10.0))
-    members = rng.integers(pattern_options.get("groups", 10), size=users)
-    return selection.CorrelatedGroups(dropout, members, pattern_options.get("outage", 0.05))
+            return selection.MarkovOnOff(dropout, details["absence"])
+    members = rng.integers(details["groups"], size=users)
+    return selection.CorrelatedGroups(dropout, members, details["outage"])
 
 
 def _new_folder(out: Path) -> bool:

@@ -15,7 +15,7 @@ from rich.table import Table
 from coterie import __version__
 from coterie.report.figures import can_draw, key_metrics, write_curves
 from coterie.simulation import SimulationResult
-from coterie.storage.files import atomic_write
+from coterie.storage.files import write_file
 from coterie.values.words import counted
 
 NARROWEST = 90
@@ -63,8 +63,7 @@ def full_record(result: SimulationResult, about: str) -> dict[str, Any]:
 
 
 def _save_record(record: dict[str, Any], out: Path) -> None:
-    with atomic_write(out / "record.json") as file:
-        file.write(json.dumps(record).encode() + b"\n")
+    write_file(out / "record.json", json.dumps(record).encode() + b"\n")
 
 
 def _save(record: dict[str, Any], out: Path) -> list[Path]:

@@ -53,26 +53,16 @@ class PlainAggregation:
     sealed = False
     terms = b""
 
-    def ready(self, plan: BatchPlan | None) -> None:
+    def ready(self, _plan: BatchPlan | None) -> None:
         """Everybody can be asked."""
-        del plan
 
-    def gather(self, round_: int, cohort: Cohort, ended: EndedRounds) -> RoundOutcome:
+    def gather(self, round_: int, cohort: Cohort, _ended: EndedRounds) -> RoundOutcome:
         """Train whoever is not lost, and take the mean; the server sees every update that arrives by itself."""
-        del ended
         users, lost = self.survivors(cohort)
         if len(users) == 0:
             raise TooFewUsers("no user of the cohort was left, or no whole batch")
-        mean = self.mean(users)
-        return RoundOutcome(
-            round=round_,
-            state=State.COMMITTED,
-            cohort=cohort,
-            alone=users,
-            included=users,
-            mean=mean.cpu().numpy().astype(np.float64),
-            lost=lost,
-        )
+        mean = self.mean(users).cpu().numpy().astype(np.float64)
+        return RoundOutcome(round_, State.COMMITTED, cohort, alone=users, included=users, mean=mean, lost=lost)
 
     def mean(self, users: IntArray) -> Tensor:
         """Train users; return their mean update, on its device and rounded if the spec wants that."""

@@ -271,10 +271,8 @@ class Run:
         self.measures.add_round((*outcome.learned, *outcome.alone[:, None]))
         row = self._row(outcome, available, pending, started)
         files |= {MODEL: self.folder.save(Checkpoint(row.step, self._named_parameters(), row)), ROW: row.digest}
-        tested = {"accuracy": row.accuracy, "loss": row.loss}
-        self.ledger.note(
-            outcome.round, {name: value for name, value in tested.items() if value is not None}, files
-        )
+        tested = (("accuracy", row.accuracy), ("loss", row.loss))
+        self.ledger.note(outcome.round, {name: value for name, value in tested if value is not None}, files)
         self._add(row)
         self.folder.tidy(row.step)
         return row

@@ -265,20 +265,11 @@ def _refuse_what_has_no_effect(spec: Spec, options: Mapping[str, Any]) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Field:
-    """A field of a spec: its dotted name, its value, and what it means."""
+def spec_fields(table: Any, path: str = "") -> Iterator[tuple[str, Any, str]]:  # noqa: ANN401 - a spec, or a table of one
+    """Yield every field of a spec, in order: its dotted name, its value, and what it means.
 
-    name: str
-    value: Any
-    meaning: str
-
-
-def spec_fields(table: Any, path: str = "") -> Iterator[Field]:  # noqa: ANN401 - a spec, or a table of one
-    """Yield every field of a spec, in order.
-
-    >>> next(spec_fields(Spec())).name
-    'seed'
+    >>> next(spec_fields(Spec()))[:2]
+    ('seed', 0)
     """
     meanings = _meanings(type(table))
     for each in fields(table):
@@ -286,7 +277,7 @@ def spec_fields(table: Any, path: str = "") -> Iterator[Field]:  # noqa: ANN401 
         if is_dataclass(value):
             yield from spec_fields(value, f"{path}{each.name}.")
         else:
-            yield Field(f"{path}{each.name}", value, meanings[each.name])
+            yield f"{path}{each.name}", value, meanings[each.name]
 
 
 def commented_spec(spec: Spec) -> str:
@@ -297,14 +288,14 @@ def commented_spec(spec: Spec) -> str:
     """
     lines = ["# What decides a run of coterie: coterie run SPEC.toml. What a file leaves out has its default."]
     table = ""
-    for each in spec_fields(spec):
-        parent, _, name = each.name.rpartition(".")
+    for dotted, value, meaning in spec_fields(spec):
+        parent, _, name = dotted.rpartition(".")
         if parent != table:
             title, *_ = (inspect.getdoc(getattr(spec, parent)) or "").splitlines()
             lines += ["", "", f"[{parent}]  # {title}"]
             table = parent
-        meaning = [f"# {line}" for line in textwrap.wrap(each.meaning, _WIDTH)]
-        lines += ["", *meaning, f"{name} = {toml_value(each.value)}"]
+        comment = [f"# {line}" for line in textwrap.wrap(meaning, _WIDTH)]
+        lines += ["", *comment, f"{name} = {toml_value(value)}"]
     return "\n".join(lines) + "\n"
 
 

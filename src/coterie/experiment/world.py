@@ -1,6 +1,7 @@
 """What happens around a run: who is away, and who is lost in the middle of a round; all of it from the seed."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -31,7 +32,8 @@ class World:
         With `rounds_per_day`, users are away by the clock of time zones that are drawn for them.
         """
         self.dropout = dropout
-        self._seed, self._users, self._lost = seed, len(dropout), lost
+        self._rng = partial(_rng, seed)
+        self._users, self._lost = len(dropout), lost
         self.model: AvailabilityModel = IndependentDropout(dropout)
         """Who is available when."""
         if rounds_per_day:
@@ -72,9 +74,6 @@ class World:
     def sum_rounding_seed(self, step: int) -> int:
         """Return the seed with which a step's plain sum is rounded as the protocols' words are."""
         return int(self._rng(_SUM_ROUNDING, step).integers(2**63))
-
-    def _rng(self, *purpose: int) -> np.random.Generator:
-        return _rng(self._seed, *purpose)
 
 
 def drawn_dropout(seed: int, choices: Sequence[float], users: int) -> FloatArray:

@@ -6,7 +6,7 @@ A training experiment has a line of JSON for each run, a simulated one a single 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from math import hypot
 from pathlib import Path
 from statistics import fmean, quantiles, stdev
@@ -142,16 +142,14 @@ def simulated_outcome(experiment: Experiment, record: Record | None) -> Outcome:
 
 def _rows(experiment: Experiment, cells: Mapping[Place, Cell]) -> tuple[Row, ...]:
     """Return our numbers beside the paper's, setting by setting; where these name no measure, the kind does."""
-    rows = []
-    for setting in experiment.settings:
-        for scheme in experiment.schemes:
-            if (setting.name, scheme) in cells:
-                cell, paper = cells[setting.name, scheme], setting.paper.get(scheme)
-                measure = _MEASURES.get(experiment.kind)
-                label = f"{setting.name}, {scheme}" if measure else scheme
-                difference = None if paper is None else cell.value - paper
-                ours = (cell.value, cell.spread, cell.runs)
-                rows.append(Row(label, measure or setting.name, *ours, paper, difference))
+    rows, measure = [], _MEASURES.get(experiment.kind)
+    for setting, scheme in product(experiment.settings, experiment.schemes):
+        if (setting.name, scheme) in cells:
+            cell, paper = cells[setting.name, scheme], setting.paper.get(scheme)
+            label = f"{setting.name}, {scheme}" if measure else scheme
+            difference = None if paper is None else cell.value - paper
+            ours = (cell.value, cell.spread, cell.runs)
+            rows.append(Row(label, measure or setting.name, *ours, paper, difference))
     return tuple(rows)
 
 
@@ -198,9 +196,8 @@ def _judge(claim: Claim, experiment: Experiment, numbers: Mapping[Place, Cell]) 
     settings = claim.settings or tuple(setting.name for setting in experiment.settings)
     verdicts, evidence = [], []
     for setting in settings:
-        chosen = {
-            scheme: numbers[setting, scheme] for scheme in experiment.schemes if (setting, scheme) in numbers
-        }
+        known = [scheme for scheme in experiment.schemes if (setting, scheme) in numbers]
+        chosen = {scheme: numbers[setting, scheme] for scheme in known}
         lacking = [scheme for scheme in _schemes(claim, experiment) if scheme not in chosen]
         if lacking:
             return Judgement(claim.claim, None, f"runs of {setting} are missing: {', '.join(lacking)}")

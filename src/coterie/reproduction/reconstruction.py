@@ -46,10 +46,8 @@ BINS = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 17))
 class Tail:
     """What is needed of the rounds at one final rate to judge any linear attack on any of the windows."""
 
-    participation: FloatArray
-    totals: FloatArray
-    gram: FloatArray
-    """Z Zᵀ of all rounds' sums."""
+    everything: Moments
+    """Of all rounds."""
     cross: FloatArray
     """Windows × rounds × users: the sums times the real updates at the window's first model."""
     sizes: FloatArray
@@ -61,12 +59,13 @@ class Tail:
     drift: float | None
     """None if the windows do not reach over so many rounds."""
     accuracy: float
-    parameters: int
 
     def moments(self, start: int, length: int) -> Moments:
         """Return the moments of one window."""
-        rounds = slice(start, start + length)
-        return Moments(self.participation[rounds], self.totals[rounds], self.gram[rounds, rounds], self.parameters)
+        every, rounds = self.everything, slice(start, start + length)
+        return Moments(
+            every.participation[rounds], every.totals[rounds], every.gram[rounds, rounds], every.parameters
+        )
 
 
 def attack_windows(
@@ -139,14 +138,11 @@ def _observe_tail(parts: Parts, rounds: _Rounds, model: Tensor, rate: float, win
         means.append(mean)
         model = model + mean
     view = ServerView.of(len(everybody), learned, means, first)
-    moments = moments_of(view)
     sums = torch.stack(means).double() * torch.from_numpy(view.totals).to(model.device)[:, None]
     later = DRIFT_ROUNDS // windows.stride
     changes = [_change(a, b) for a, b in zip(truths, truths[later:], strict=False)]
     return Tail(
-        participation=moments.participation,
-        totals=moments.totals,
-        gram=moments.gram,
+        everything=moments_of(view),
         cross=np.stack([(sums @ truth.double().T).cpu().numpy() for truth in truths]),
         sizes=np.stack([truth.double().square().sum(dim=1).cpu().numpy() for truth in truths]),
         diagonal={
@@ -159,7 +155,6 @@ def _observe_tail(parts: Parts, rounds: _Rounds, model: Tensor, rate: float, win
         alike=alike_users(parts),
         drift=float(np.median(changes)) if changes else None,
         accuracy=evaluate(parts.model, model, parts.user_data, workers=parts.trainer.workers).accuracy,
-        parameters=view.parameters,
     )
 
 

@@ -142,8 +142,7 @@ def _result(run: PlannedRun, after_round: Callable[[int], None] = lambda _: None
 
 
 def _work(run: PlannedRun) -> Record:
-    def check_stop(rounds: int) -> None:
-        del rounds
+    def check_stop(_rounds: int) -> None:
         if _stop.is_set():
             raise _StoppedError
 

@@ -90,14 +90,14 @@
       area.addEventListener("pointerleave", hide);
     }
 
-    const cues = [...part.querySelectorAll(".table")].map((table) => () => {
-      const more = table.scrollWidth - table.clientWidth - table.scrollLeft > 4;
-      table.classList.toggle("more", more);
-      table.previousElementSibling.querySelector(".cue").hidden = !more;
-    });
-    for (const [place, table] of [...part.querySelectorAll(".table")].entries()) {
-      table.addEventListener("scroll", cues[place]);
-      new ResizeObserver(cues[place]).observe(table);
+    for (const table of part.querySelectorAll(".table")) {
+      const cue = () => {
+        const more = table.scrollWidth - table.clientWidth - table.scrollLeft > 4;
+        table.classList.toggle("more", more);
+        table.previousElementSibling.querySelector(".cue").hidden = !more;
+      };
+      table.addEventListener("scroll", cue);
+      new ResizeObserver(cue).observe(table);
     }
 
     for (const copy of part.querySelectorAll(".copy")) {
