@@ -110,9 +110,8 @@ def _tiles(result: RunResult) -> Tiles:
             KeyNumber("Fairness gap F", f"{last.fairness_gap:.3f}", fair),
         ]
     if facts.batches:
-        meaning = (
-            "left out whole: the seal held" if facts.sealed else "without a seal, a sum of the others remains"
-        )
+        split = "without a seal, a sum of the others remains"
+        meaning = "left out whole: the seal held" if facts.sealed else split
         meaning = meaning if facts.lost else "in all rounds"
         tiles.append(KeyNumber("Batches lost on the way", number(facts.lost), meaning))
     return Tiles(tuple(tiles))
