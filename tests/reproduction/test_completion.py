@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from coterie.experiment.run import Run
-from coterie.reproduction.completion import Machine, complete
+from coterie.reproduction.completion import complete
 from coterie.reproduction.definition import Quick, known_experiments, merged
 from coterie.reproduction.outcome import ResultFile, outcome_so_far, record_path
-from coterie.reproduction.study import train
+from coterie.reproduction.study import Machine, train
 from support.reproduction.tiny import RUNS, read_tiny, without_times
 
 CPU = Machine(device="cpu", processes=1)

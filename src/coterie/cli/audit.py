@@ -13,7 +13,7 @@ import typer
 from coterie.audit.figures import fraction_text
 from coterie.audit.proofs import Combination
 from coterie.audit.wording import plan_user_name, user_name
-from coterie.cli.options import EXIT_INTERRUPTED, Json
+from coterie.cli.options import EXIT_INTERRUPTED, Delimiter, Json, RoundColumn, UserColumn
 from coterie.errors import UsageError
 from coterie.values.words import KeyNumber, counted, listing, number, printable
 
@@ -72,13 +72,9 @@ def audit(
         bool,
         typer.Option("--all-combinations", help="Combinations for all isolated users, not the first 20 only."),
     ] = False,
-    round_column: Annotated[
-        str | None, typer.Option(help="The column of a file that has the rounds: its name, or its number from 1.")
-    ] = None,
-    user_column: Annotated[
-        str | None, typer.Option(help="The column of a file that has the users: its name, or its number from 1.")
-    ] = None,
-    delimiter: Annotated[str | None, typer.Option(help="What parts the fields of a CSV file.")] = None,
+    round_column: RoundColumn = None,
+    user_column: UserColumn = None,
+    delimiter: Delimiter = None,
     json_: Json = False,
 ) -> None:
     """Say what a participation log has given away, with proofs.

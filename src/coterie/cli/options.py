@@ -27,8 +27,10 @@ Dropout = Annotated[
         "user's is drawn."
     ),
 ]
-RoundColumn = Annotated[str | None, typer.Option(help="Of the log: the column of the round, by name or number.")]
-UserColumn = Annotated[str | None, typer.Option(help="Of the log: the column of the user, by name or number.")]
+RoundColumn = Annotated[
+    str | None, typer.Option(help="Of the log: the round's column, its name or number from 1.")
+]
+UserColumn = Annotated[str | None, typer.Option(help="Of the log: the user's column, its name or number from 1.")]
 Delimiter = Annotated[str | None, typer.Option(help="Of the log: what parts the fields of a CSV file.")]
 Seed = Annotated[int, typer.Option(help="Seed for everything that is drawn (0 unless given).", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]

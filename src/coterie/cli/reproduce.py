@@ -72,9 +72,10 @@ def reproduce(
     check_torch("reproduce")
     from coterie.cli.reproduction_view import Progress, print_list, print_outcome
     from coterie.report.reproduction import draw
-    from coterie.reproduction.completion import Machine, complete
+    from coterie.reproduction.completion import complete
     from coterie.reproduction.definition import experiments_named, known_experiments
     from coterie.reproduction.outcome import outcome_so_far
+    from coterie.reproduction.study import Machine
     from coterie.values.checks import check_count
 
     if list_:

@@ -8,7 +8,7 @@ from pathlib import Path
 from coterie.errors import CoterieError, UsageError
 from coterie.reproduction.definition import experiments_named
 from coterie.reproduction.outcome import ResultFile, record_path
-from coterie.reproduction.study import run_missing
+from coterie.reproduction.study import Machine, run_missing
 from coterie.storage.files import make_folder_of
 
 
@@ -27,20 +27,15 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=None, help="runs side by side")
     parser.add_argument("--quick", action="store_true", help="fewer seeds and rounds")
     arguments = parser.parse_args()
+    machine = Machine(arguments.data, arguments.device, arguments.processes)
     try:
         for each in experiments_named(arguments.names):
             if not each.trains:
                 raise UsageError(f"{each.name} trains nothing; run it with: coterie reproduce {each.name}")
             results = ResultFile(record_path(each, arguments.out))
             make_folder_of(results.path)
-            run_missing(
-                each.made_quick() if arguments.quick else each,
-                results,
-                folder=arguments.data,
-                device=arguments.device,
-                processes=arguments.processes,
-                report=partial(_report, each.name),
-            )
+            wanted = each.made_quick() if arguments.quick else each
+            run_missing(wanted, results, machine, partial(_report, each.name))
     except CoterieError as error:
         sys.stderr.write(f"{error}\n")
         return 2

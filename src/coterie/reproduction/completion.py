@@ -5,7 +5,7 @@ Experiments without training are closed forms and the measures of simulated sele
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from coterie.experiment.spec import Spec
 from coterie.experiment.world import World, drawn_dropout
 from coterie.reproduction.definition import Experiment, Report
 from coterie.reproduction.outcome import Outcome, Record, ResultFile, outcome_so_far, record_path, write_simulated
-from coterie.reproduction.study import run_missing
+from coterie.reproduction.study import Machine, run_missing
 from coterie.selection import AvailabilityModel, RedrawnDropout, Selector, selector_named
 from coterie.simulation import Scheme, Simulation, Summary, Trial, run_trial, run_trials
 from coterie.storage.files import make_folder_of
@@ -30,61 +30,38 @@ from coterie.theory import (
 )
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What there is to run experiments with."""
-
-    data: str = "data"
-    """The folder with the data sets, or where they are fetched to."""
-    device: str = "auto"
-    """Where to train: auto (a GPU), cpu or cuda."""
-    processes: int | None = None
-    """Runs or trials side by side; unless given, what suits the machine."""
-
-
 def complete(experiment: Experiment, folder: Path, machine: Machine, report: Report, *, quick: bool) -> Outcome:
     """Run what an experiment lacks in a folder of results, and return its outcome.
 
     What cannot be run here is named in the outcome as its obstacle. Training at full size asks for a GPU, unless
     the machine's device is set to something else than auto.
     """
-    so_far = outcome_so_far(experiment, folder)
+    so_far, path = outcome_so_far(experiment, folder), record_path(experiment, folder)
     if not so_far.missing:
         return so_far
-    obstacle = _obstacle(experiment, machine, so_far.missing, quick=quick) if experiment.trains else ""
-    if obstacle:
-        return replace(so_far, obstacle=obstacle)
-    path = record_path(experiment, folder)
-    make_folder_of(path)
-    if experiment.trains:
-        obstacle = _train(experiment, ResultFile(path), machine, report)
-        return replace(outcome_so_far(experiment, folder), obstacle=obstacle)
-    spec = Spec.from_tables(experiment.spec, experiment.name)
-    record = _SIMULATE[experiment.kind](experiment, spec, machine.processes or 1, report)
-    made_with = {"coterie": __version__, "numpy": np.__version__, "python": platform.python_version()}
-    write_simulated(path, {**record, "made_with": made_with}, experiment.digest)
-    return outcome_so_far(experiment, folder)
-
-
-def _obstacle(experiment: Experiment, machine: Machine, missing: int, *, quick: bool) -> str:
-    """Return what keeps training from being tried at all, or nothing."""
+    if not experiment.trains:
+        make_folder_of(path)
+        spec = Spec.from_tables(experiment.spec, experiment.name)
+        record = _SIMULATE[experiment.kind](experiment, spec, machine.processes or 1, report)
+        made_with = {"coterie": __version__, "numpy": np.__version__, "python": platform.python_version()}
+        write_simulated(path, {**record, "made_with": made_with}, experiment.digest)
+        return outcome_so_far(experiment, folder)
     if machine.device == "auto" and not quick and not torch.cuda.is_available():
-        return (
-            f"{missing} training runs of {experiment.name} are missing, and there is no GPU here. Run the command "
-            "on a machine with one, add --quick for a small version, or --device cpu to train at full size on the "
-            "processor, which takes hours or days."
-        )
-    return ""
-
-
-def _train(experiment: Experiment, results: ResultFile, machine: Machine, report: Report) -> str:
-    """Run the missing runs; return what kept them from being run, or nothing."""
-    device, processes = machine.device, machine.processes
+        return replace(so_far, obstacle=_NO_GPU.format(so_far.missing, experiment.name))
+    make_folder_of(path)
+    obstacle = ""
     try:
-        run_missing(experiment, results, folder=machine.data, device=device, processes=processes, report=report)
+        run_missing(experiment, ResultFile(path), machine, report)
     except UsageError as error:
-        return str(error)
-    return ""
+        obstacle = str(error)
+    return replace(outcome_so_far(experiment, folder), obstacle=obstacle)
+
+
+_NO_GPU = (
+    "{} training runs of {} are missing, and there is no GPU here. Run the command on a machine with one, "
+    "add --quick for a small version, or --device cpu to train at full size on the processor, which takes hours "
+    "or days."
+)
 
 
 def _measures(experiment: Experiment, spec: Spec, processes: int, report: Report) -> Record:

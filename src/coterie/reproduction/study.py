@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
 
@@ -69,27 +70,32 @@ def train(spec: Spec, after_round: Callable[[int], None] = lambda _: None) -> Re
     }
 
 
-def run_missing(
-    experiment: Experiment,
-    results: ResultFile,
-    *,
-    folder: str,
-    device: str,
-    processes: int | None,
-    report: Report,
-) -> None:
+@dataclass(frozen=True)
+class Machine:
+    """What there is to run experiments with."""
+
+    data: str = "data"
+    """The folder with the data sets, or where they are fetched to."""
+    device: str = "auto"
+    """Where to train: auto (a GPU), cpu or cuda."""
+    processes: int | None = None
+    """Runs or trials side by side; unless given, what suits the machine."""
+
+
+def run_missing(experiment: Experiment, results: ResultFile, machine: Machine, report: Report) -> None:
     """Run every run of a training experiment that has no record yet."""
-    if processes is not None:
-        check_count(processes, "the number of processes")
-    planned = {run.digest: run for run in experiment.runs(folder, device)}
+    if machine.processes is not None:
+        check_count(machine.processes, "the number of processes")
+    planned = {run.digest: run for run in experiment.runs(machine.data, machine.device)}
     known = results.records()
     missing = [run for digest, run in planned.items() if digest not in known]
     # Once and in this process: several that fetch the same files would stand in each other's way.
     for source in sorted({run.spec.data.source for run in missing} & DATASETS.keys()):
-        load(DATASETS[source], folder)
+        load(DATASETS[source], machine.data)
     runs = len(planned)
     done = runs - len(missing)
-    side_by_side = processes or (PROCESSES_ON_A_GPU if torch.cuda.is_available() and device != "cpu" else 1)
+    on_a_gpu = torch.cuda.is_available() and machine.device != "cpu"
+    side_by_side = machine.processes or (PROCESSES_ON_A_GPU if on_a_gpu else 1)
     for run, record in _outcomes(missing, min(side_by_side, max(len(missing), 1))):
         head = {"run": run.digest, "setting": run.setting, "scheme": run.scheme, "seed": run.seed}
         results.add({**head, "rounds": run.spec.training.rounds, **record})
