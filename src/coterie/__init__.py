@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coterie.ledger import Ledger
     from coterie.logs import read_availability, read_log, write_log
     from coterie.planning import plan
-    from coterie.report.run.page import run
+    from coterie.report.run.call import run
     from coterie.selection import BatchSelector, BernoulliSelector, RandomSelector, WeightedRandomSelector
     from coterie.simulation import simulate
     from coterie.storage.plans import read_plan, write_plan
@@ -65,7 +65,7 @@ _ROOMS = {
     "read_availability": "coterie.logs",
     "read_log": "coterie.logs",
     "read_plan": "coterie.storage.plans",
-    "run": "coterie.report.run.page",
+    "run": "coterie.report.run.call",
     "simulate": "coterie.simulation",
     "write_log": "coterie.logs",
     "write_plan": "coterie.storage.plans",

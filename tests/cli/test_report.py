@@ -77,14 +77,13 @@ def test_the_page_of_a_run_is_made_again(series, called):
     code, printed, _ = called("report", run, "--json")
     assert code == 0
     told = json.loads(printed)
-    assert told.pop("files") == [
-        str(run / name) for name in ("figures/training.png", "figures/measures.png", "report.html")
-    ]
+    files = ("figures/training.png", "figures/measures.png", "report.html", "summary.json")
+    assert told.pop("files") == [str(run / name) for name in files]
     assert told == json.loads((run / "summary.json").read_text())
     assert (run / "report.html").is_file()
     code, printed, _ = called("report", run)
     assert code == 0
-    for name in ("report.html", "figures/training.png", "figures/measures.png"):
+    for name in files:
         assert str(run / name) in printed.replace("\n", "")
     assert told["verdict"]["headline"] in printed
 

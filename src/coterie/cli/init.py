@@ -14,7 +14,8 @@ from coterie.storage.files import write_file
 
 def init(
     spec_file: Annotated[
-        Path, typer.Argument(metavar="[SPEC.toml]", help="The new file (spec.toml unless given).")
+        Path,
+        typer.Argument(metavar="[SPEC.toml]", help="The new file (spec.toml unless given).", show_default=False),
     ] = Path("spec.toml"),
 ) -> None:
     """Write a spec for `coterie run`, with every field explained.

@@ -19,9 +19,9 @@ PAGE = "comparison.html"
 
 def report(
     runs: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(metavar="RUN…", help="Folders of runs; a folder that holds runs stands for all of them."),
-    ],
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -44,6 +44,8 @@ def report(
       coterie report runs/five-seeds
     """
     check_torch("report")
+    if not runs:
+        raise UsageError("no run is named; give a run's folder, or several: coterie report RUN…")
     from coterie.report.page.html import check_page_path
     from coterie.report.run.comparison import read_runs
 

@@ -13,7 +13,6 @@ from typer.core import TyperCommand
 
 from coterie.cli.options import Json, check_seed, check_torch, dropout_choices, seed_list
 from coterie.errors import CoterieError, UsageError
-from coterie.storage.files import write_file
 
 if TYPE_CHECKING:
     from coterie.cli.run_view import LiveView
@@ -221,8 +220,7 @@ def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult
         except (KeyboardInterrupt, CoterieError) as error:
             view.say(_stop_message(job, error))
             raise
-    write_file(job.folder.summary, f"{json.dumps(result.summary(), indent=2)}\n".encode())
-    return result, [*written, job.folder.summary]
+    return result, written
 
 
 def _stop_message(job: Run, error: BaseException) -> str:

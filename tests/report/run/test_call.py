@@ -1,5 +1,7 @@
 """`coterie.run`: an experiment in one call."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ def test_a_spec_becomes_a_result_and_a_folder(data, new_folder):
     result = coterie.run(tiny_spec(data, "plain"), out=out, workers=1, progress=rows.append)
     assert len(rows) == len(result.record.rows) == ROUNDS
     assert (out / "report.html").is_file()
+    assert json.loads((out / "summary.json").read_text()) == result.summary()
     assert repr(result).startswith(f"RunResult('{out}', 4 rounds, strong=1, accuracy=0.")
     assert result.guarantee.headline in result._repr_html_()
     assert [result.columns["round"].tolist(), np.isnan(result.columns["training_loss"]).tolist()] == [

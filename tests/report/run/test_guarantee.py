@@ -77,10 +77,10 @@ def test_every_run_says_what_the_level_is_not(facts):
 
 
 def test_a_run_in_the_clear_is_a_warning():
-    """Plain aggregation says that the server saw each update, and its level is hypothetical."""
-    plain = replace(UNSEALED, aggregation="plain")
+    """Plain aggregation says that the server saw each update, so that no batch hides anyone."""
+    plain = replace(UNSEALED, aggregation="plain", level=1)
     assert verdict(plain) == ("Not private: every update was in the clear", "warning")
-    assert "would have had privacy level 6" in words(plain)
+    assert "1, whoever was chosen together" in words(plain)
     assert "Every single update" in words(plain)
 
 

@@ -33,7 +33,7 @@ class Facts:
     unfinished: int
     """Rounds that a crash cut off."""
     aggregation: str
-    """plain, open, secagg, secagg+ or lightsecagg."""
+    """The protocol's name, or "plain" where there was none."""
     sealed: bool
     batches: bool
     """Whether users were chosen in whole batches."""
@@ -83,8 +83,7 @@ def _verdict(facts: Facts) -> tuple[str, Tone, tuple[str, ...]]:
         return "No sum was learned", "plain", ("Nothing was given away, and nothing was trained.",)
     if facts.aggregation == "plain":
         clear = "Updates were added up without cryptography, as a simulation may: the server saw each one."
-        alone = f"The sums of its {rounds} alone would have had privacy level {facts.level}."
-        return "Not private: every update was in the clear", "warning", (clear, alone)
+        return "Not private: every update was in the clear", "warning", (clear,)
     headline, tone, sentences = _of_level(facts, facts.level, rounds)
     return headline, tone, (*sentences, *_losses(facts))
 
@@ -126,7 +125,7 @@ def _strong_tile(facts: Facts) -> KeyNumber:
         return KeyNumber(label, "–", "no sum was learned")
     level = number(facts.level)
     if facts.aggregation == "plain":
-        return KeyNumber(label, level, "of the sums alone; the server saw every update", "warning")
+        return KeyNumber(label, level, "the server saw every update by itself", "warning")
     if facts.required is None:
         meaning = "no level was asked for: users come one by one"
         return KeyNumber(label, level, meaning, "warning" if facts.level == 1 else "plain")
@@ -177,9 +176,9 @@ def _level(facts: Facts) -> str:
         return f"{rounds} Which sums the server had by then is on no record, and any of them could split a group."
     if not facts.learned:
         return "Nothing was learned, so there is no sum over few users either."
-    text = _NO_GROUP if facts.level == 1 else _GROUPS.format(facts.level)
     if facts.aggregation == "plain":
-        text += " That is about the sums alone; here the server had the single updates as well."
+        return "1, whoever was chosen together: the server had every user's update by itself."
+    text = _NO_GROUP if facts.level == 1 else _GROUPS.format(facts.level)
     if facts.unfinished:
         rounds = counted(facts.unfinished, "round was", "rounds were")
         text += f" {rounds} cut off by a crash: every batch asked there counts as learned, "

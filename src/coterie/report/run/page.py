@@ -1,21 +1,15 @@
-"""The page of one run: how it learned, what it measured, who took part, and what it guarantees.
+"""The page of one run: how it learned, what it measured, who took part, and what it guarantees."""
 
-`run` is one experiment from its spec to this page, in one call.
-"""
-
-import os
+import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coterie.errors import UsageError
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.record import RoundRow
-from coterie.experiment.run import Run
-from coterie.experiment.spec import Spec, toml_value, with_options
+from coterie.experiment.spec import toml_value
 from coterie.report.figures import can_draw, run_measures, training_curve
 from coterie.report.page.blocks import (
     Block,
@@ -33,7 +27,8 @@ from coterie.report.page.blocks import (
 )
 from coterie.report.page.html import can_render, render, write_page
 from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots, users_plot
-from coterie.report.run.result import RunResult, read_run
+from coterie.report.run.result import RunResult
+from coterie.storage.files import write_file
 from coterie.values.words import KeyNumber, counted, number, percent
 
 MOST_ROUNDS = 500
@@ -43,10 +38,10 @@ MOST_NOTES = 6
 
 
 def write_run_report(result: RunResult, date: str) -> list[Path]:
-    """Write the page of a run and its curves as pictures into its folder; return the files that were written.
+    """Write the page of a run, its curves as pictures and its summary; return the files that were written.
 
     `date` says when the page was made. Without the packages of coterie[report] there is nothing to draw with, and
-    nothing is written.
+    only the summary is written.
     """
     folder, rows, paths = RunFolder(result.path), result.record.rows, []
     if can_draw() and rows:
@@ -57,7 +52,8 @@ def write_run_report(result: RunResult, date: str) -> list[Path]:
     if can_render():
         write_page(run_page(result, date), folder.report)
         paths.append(folder.report)
-    return paths
+    write_file(folder.summary, f"{json.dumps(result.summary(), indent=2)}\n".encode())
+    return [*paths, folder.summary]
 
 
 def run_page(result: RunResult, date: str) -> str:
@@ -214,44 +210,3 @@ def _foot(result: RunResult) -> Foot:
         ),
         assumptions=result.guarantee.assumptions,
     )
-
-
-def run(
-    spec: Spec | Mapping[str, Any] | str | os.PathLike[str] | None = None,
-    *,
-    out: str | os.PathLike[str] | None = None,
-    resume: str | os.PathLike[str] | None = None,
-    rounds: int | None = None,
-    workers: int | None = None,
-    progress: Callable[[RoundRow], None] = lambda _row: None,
-    **options: Any,  # noqa: ANN401 - a spec checks the kinds
-) -> RunResult:
-    """Train a model over users who never show their updates, and return what came out.
-
-    `spec` is a spec, its tables, its file, or the default one; `out` a new folder (unless given, below `runs`,
-    named after the time). `resume` takes up the run in a folder instead. `rounds` is the number of rounds in all,
-    in place of the spec's; it also extends a run that is resumed. `workers` are the clients trained side by
-    side, as many as there are cores unless given. `progress` is given every round's row. Other keywords
-    change the spec as the options of the command do: `coterie.run(model="mlp", data="hospitals")`. The folder then
-    holds the record, checkpoints, ledger and report.html.
-    """
-    now = datetime.now(UTC)
-    if resume is not None:
-        if spec is not None or out is not None or options:
-            what = "give resume, and at most rounds, workers and progress"
-            raise UsageError(f"a run is resumed as it was begun; {what}")
-        job = Run.resume(Path(resume), workers=workers, rounds=rounds)
-    else:
-        if spec is None or isinstance(spec, Mapping):
-            spec = Spec.from_tables(spec or {})
-        elif not isinstance(spec, Spec):
-            spec = Spec.read(Path(spec))
-        settings = with_options(spec, options if rounds is None else {**options, "rounds": rounds})
-        folder = Path("runs") / now.strftime("%Y-%m-%d-%H%M%S") if out is None else Path(out)
-        job = Run.start(settings, folder, workers=workers)
-    with job:
-        for row in job.steps():
-            progress(row)
-    result = read_run(job.folder.path)
-    write_run_report(result, now.strftime("%Y-%m-%d"))
-    return result
