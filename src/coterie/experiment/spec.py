@@ -86,7 +86,7 @@ class AggregationSettings:
     """How the updates are added up."""
 
     protocol: str = "secagg+"
-    """How: open, secagg, secagg+, lightsecagg with the users' cryptography; or plain, in the open and fast."""
+    """How: one with the users' cryptography (coterie run --help has them all); or plain, in the open and fast."""
     sealed: bool = True
     """Whether batches are sealed; some protocols also run unsealed, for comparison."""
     word_bits: Literal[0, 16, 32] = 0
