@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import UsageError
 from coterie.values import AvailabilityLog, BatchPlan, IntArray
-from coterie.values.checks import check_probabilities, check_users, frozen_integers
+from coterie.values.checks import check_probabilities, check_users, frozen, frozen_integers, starts_of
 
 BLOCK = 4096
 """`by_co_availability` compares every user with at most this many others: the work grows as users × block."""
@@ -39,9 +39,7 @@ def batch_starts(users: int, privacy: int) -> IntArray:
 
 def _plan(order: IntArray, privacy: int, names: Sequence[str] | None) -> BatchPlan:
     """Cut users in the given order into batches."""
-    starts = batch_starts(len(order), privacy)
-    members = order.astype(np.int32)
-    members.flags.writeable = False
+    starts, members = batch_starts(len(order), privacy), frozen(order.astype(np.int32))
     return BatchPlan(len(order), privacy, members, starts, None if names is None else tuple(names))
 
 
@@ -188,8 +186,8 @@ def merge(plan: BatchPlan, batches: Iterable[int]) -> BatchPlan:
         raise UsageError(f"merge at least two of the batches 0 … {len(plan) - 1}, not {merged.tolist()}")
     stay = np.delete(np.arange(len(plan)), merged)
     members = np.concatenate((plan.members_of(stay), plan.users_of(merged)))
-    ends = np.cumsum((*plan.sizes[stay], plan.sizes[merged].sum()))
-    return BatchPlan(plan.users, plan.privacy, members, np.concatenate(([0], ends)), plan.names)
+    starts = starts_of((*plan.sizes[stay], plan.sizes[merged].sum()))
+    return BatchPlan(plan.users, plan.privacy, members, starts, plan.names)
 
 
 def leave(plan: BatchPlan, users: ArrayLike) -> BatchPlan:
@@ -210,7 +208,7 @@ def keep(plan: BatchPlan, batches: IntArray) -> BatchPlan:
     >>> keep(consecutive(6, 2), np.array([0, 2]))
     BatchPlan(6 users, 2 batches of 2, privacy 2)
     """
-    starts = np.concatenate(([0], np.cumsum(plan.sizes[batches])))
+    starts = starts_of(plan.sizes[batches])
     return BatchPlan(plan.users, plan.privacy, plan.members_of(batches), starts, plan.names)
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -89,31 +89,23 @@ class RandomSelector:
         check_count(self.per_round, "the number of users per round K")
 
     def choose(self, available: BoolArray, counts: IntArray, rng: np.random.Generator) -> Cohort | None:
-        """Return K available users, each set of K equally likely."""
-        del counts
+        """Return K of the available users."""
         users = np.flatnonzero(available)
         if len(users) < self.per_round:
             return None
-        chosen = rng.choice(users, self.per_round, replace=False, shuffle=False)
-        return Cohort(np.sort(chosen), NO_BATCHES)
+        return Cohort(np.sort(self._draw(users, counts, rng)), NO_BATCHES)
+
+    def _draw(self, users: IntArray, counts: IntArray, rng: np.random.Generator) -> IntArray:
+        """Return K of the users, each set of K equally likely."""
+        del counts
+        return rng.choice(users, self.per_round, replace=False, shuffle=False)
 
 
-@dataclass(frozen=True)
-class WeightedRandomSelector:
+class WeightedRandomSelector(RandomSelector):
     """The K available users that took part least often, ties at random (random weighted selection)."""
 
-    per_round: int
-
-    def __post_init__(self) -> None:
-        check_count(self.per_round, "the number of users per round K")
-
-    def choose(self, available: BoolArray, counts: IntArray, rng: np.random.Generator) -> Cohort | None:
-        """Return the K least-served available users."""
-        users = np.flatnonzero(available)
-        if len(users) < self.per_round:
-            return None
-        chosen = users[_smallest(least_served(counts[users], rng), self.per_round)]
-        return Cohort(np.sort(chosen), NO_BATCHES)
+    def _draw(self, users: IntArray, counts: IntArray, rng: np.random.Generator) -> IntArray:
+        return users[_smallest(least_served(counts[users], rng), self.per_round)]
 
 
 @dataclass(frozen=True)
@@ -273,6 +265,9 @@ VARIANTS = ("text", "uniform", "sorted", "mixed30", "together", "shuffled", "dea
 SCHEMES = ", ".join((*PLAIN_NAMES, "T6 (any T)", *(f"T6-{variant}" for variant in VARIANTS)))
 """The names, for people to read."""
 
+_T = TypeVar("_T")
+_DROPOUT = "each user's dropout; leave out --redraw"
+_RECORD = "who was online when; give a record of availability"
 _ORDERS = {"text": one_least_served, "uniform": uniform}
 _VARIANT = "|".join(VARIANTS).replace("mixed30", r"mixed\d{1,3}")
 _BATCHES = re.compile(rf"[Tt](\d{{1,9}})(?:-({_VARIANT}))?")
@@ -306,45 +301,29 @@ def selector_named(
         case "partition":
             return user_partition(users, per_round)
         case "bernoulli":
-            return BernoulliSelector.expecting(users, per_round, float(_required_dropout(name, dropout).mean()))
+            return BernoulliSelector.expecting(users, per_round, float(_known(dropout, name, _DROPOUT).mean()))
     parts = _BATCHES.fullmatch(name)
     if parts is None:
         near = difflib.get_close_matches(name.lower(), PLAIN_NAMES, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"there is no scheme {name!r}; {hint}known are {SCHEMES}")
     privacy, variant = int(parts[1]), parts[2] or ""
-    return BatchSelector(
-        _plan(name, variant, users, privacy, dropout, record, rng),
-        per_round,
-        _ORDERS.get(variant, least_served),
-    )
-
-
-def _plan(  # noqa: PLR0917 - all that decides a plan
-    name: str,
-    variant: str,
-    users: int,
-    privacy: int,
-    dropout: FloatArray | None,
-    record: AvailabilityLog | None,
-    rng: np.random.Generator,
-) -> BatchPlan:
-    """Return the batches of a scheme's variant; the paper's are consecutive users."""
     if variant == "sorted":
-        return by_availability(_required_dropout(name, dropout), privacy)
-    if variant.startswith("mixed"):
+        plan = by_availability(_known(dropout, name, _DROPOUT), privacy)
+    elif variant.startswith("mixed"):
         share = int(variant.removeprefix("mixed")) / 100
-        return mix(by_availability(_required_dropout(name, dropout), privacy), share, rng)
-    if variant == "together":
-        if record is None:
-            raise UsageError(f"the scheme {name} must know who was online when; give a record of availability")
-        return by_co_availability(record, privacy)
-    if variant == "shuffled":
-        return shuffled(users, privacy, rng)
-    return dealt(users, privacy) if variant == "dealt" else consecutive(users, privacy)
+        plan = mix(by_availability(_known(dropout, name, _DROPOUT), privacy), share, rng)
+    elif variant == "together":
+        plan = by_co_availability(_known(record, name, _RECORD), privacy)
+    elif variant == "shuffled":
+        plan = shuffled(users, privacy, rng)
+    else:
+        plan = dealt(users, privacy) if variant == "dealt" else consecutive(users, privacy)
+    return BatchSelector(plan, per_round, _ORDERS.get(variant, least_served))
 
 
-def _required_dropout(name: str, dropout: FloatArray | None) -> FloatArray:
-    if dropout is None:
-        raise UsageError(f"the scheme {name} must know each user's dropout; leave out --redraw")
-    return dropout
+def _known(value: _T | None, name: str, what: str) -> _T:
+    """Return what a scheme must know; refuse the scheme where nobody knows it."""
+    if value is None:
+        raise UsageError(f"the scheme {name} must know {what}")
+    return value

@@ -12,6 +12,7 @@ import numpy as np
 from coterie.errors import UsageError
 from coterie.storage.files import atomic_write, reading
 from coterie.values import BatchPlan, IntArray
+from coterie.values.checks import frozen
 
 _FORMAT = "coterie plan"
 _VERSION = 1
@@ -169,6 +170,4 @@ def _pack(pieces: Iterable[list[list[int]]]) -> tuple[IntArray, IntArray]:
     for piece in pieces:
         sizes.append(np.fromiter(map(len, piece), np.int64, len(piece)))
         members.append(np.fromiter(chain.from_iterable(piece), np.int32, int(sizes[-1].sum())))
-    joined = np.concatenate(members)
-    joined.flags.writeable = False  # so that the plan takes it without a copy
-    return joined, np.cumsum(np.concatenate(sizes))
+    return frozen(np.concatenate(members)), np.cumsum(np.concatenate(sizes))  # frozen: the plan makes no copy

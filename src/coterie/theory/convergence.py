@@ -6,7 +6,7 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.theory.measures import binomial
-from coterie.values.checks import FloatArray, check_count, check_divides, check_parameters
+from coterie.values.checks import FloatArray, check_count, check_divides, check_parameters, frozen
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name in ("gradient_variances", "user_optima"):
-            values = np.array(getattr(self, name), dtype=np.float64)
-            values.flags.writeable = False
-            object.__setattr__(self, name, values)
+            object.__setattr__(self, name, frozen(np.array(getattr(self, name), dtype=np.float64)))
         if self.gradient_variances.shape != (self.users,) or self.users == 0:
             raise UsageError(
                 f"gradient variances are given for {self.gradient_variances.shape} users, "

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,14 @@ from coterie.errors import UsageError
 BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.signedinteger[Any]]
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
+
+
+def frozen(array: _Array) -> _Array:
+    """Return the array itself, read-only from now on."""
+    array.flags.writeable = False
+    return array
 
 
 def frozen_integers(values: ArrayLike, dtype: type[np.signedinteger[Any]], what: str) -> IntArray:
@@ -39,8 +47,7 @@ def frozen_integers(values: ArrayLike, dtype: type[np.signedinteger[Any]], what:
         array = array.astype(dtype)
     elif array.flags.writeable:
         array = array.copy()
-    array.flags.writeable = False
-    return array
+    return frozen(array)
 
 
 def checked_names(names: Sequence[str] | None, users: int) -> tuple[str, ...] | None:
@@ -53,6 +60,15 @@ def checked_names(names: Sequence[str] | None, users: int) -> tuple[str, ...] | 
     if len(set(names)) != users:
         raise UsageError("two users have the same name; names must be distinct")
     return names
+
+
+def starts_of(sizes: ArrayLike) -> IntArray:
+    """Return where each of several pieces of these sizes starts, laid end to end, and where the last one ends.
+
+    >>> starts_of([2, 3]).tolist()
+    [0, 2, 5]
+    """
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 
 def places_of(starts: IntArray, sizes: IntArray) -> IntArray:

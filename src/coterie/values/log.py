@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import UsageError
-from coterie.values.checks import BoolArray, FloatArray, IntArray, check_users, checked_names, frozen_integers
+from coterie.values.checks import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    check_users,
+    checked_names,
+    frozen,
+    frozen_integers,
+    starts_of,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +40,7 @@ class AvailabilityLog:
         online = given.astype(np.bool_)
         if online.ndim != 2 or 0 in online.shape:  # noqa: PLR2004 - rounds × users
             raise UsageError(f"an availability log has rounds and users, not the shape {online.shape}")
-        online.flags.writeable = False
-        object.__setattr__(self, "online", online)
+        object.__setattr__(self, "online", frozen(online))
         object.__setattr__(self, "names", checked_names(self.names, self.users))
 
     @property
@@ -48,9 +56,7 @@ class AvailabilityLog:
     @cached_property
     def dropout(self) -> FloatArray:
         """Each user's share of rounds in which it was not online."""
-        dropout = np.asarray(1.0 - self.online.mean(axis=0), dtype=np.float64)
-        dropout.flags.writeable = False
-        return dropout
+        return frozen(np.asarray(1.0 - self.online.mean(axis=0), dtype=np.float64))
 
     def window(self, start: int, stop: int) -> "AvailabilityLog":
         """Return the recorded rounds `start` … `stop - 1` as a log of their own."""
@@ -131,16 +137,23 @@ class ParticipationLog:
         count = int(row_rounds[-1]) - first + 1 if len(row_rounds) else 0
         rows, members = np.nonzero(dense)
         chosen_rows, sizes = np.unique(rows, return_counts=True)
-        starts = np.concatenate(([0], np.cumsum(sizes)))
-        return cls(
-            users=dense.shape[1],
-            rounds=count,
-            set_rounds=row_rounds[chosen_rows],
-            starts=starts,
-            members=members,
-            names=None if names is None else tuple(names),
-            first=first,
-        )
+        known = None if names is None else tuple(names)
+        return cls(dense.shape[1], count, row_rounds[chosen_rows], starts_of(sizes), members, known, first)
+
+    @classmethod
+    def from_sets(
+        cls,
+        users: int,
+        rounds: int,
+        set_rounds: ArrayLike,
+        sets: Sequence[IntArray],
+        *,
+        names: tuple[str, ...] | None = None,
+        first: int = 0,
+    ) -> "ParticipationLog":
+        """Build a log from learned sets, each sorted, in the order of their rounds."""
+        starts, members = starts_of([*map(len, sets)]), np.concatenate([np.zeros(0, dtype=np.int32), *sets])
+        return cls(users, rounds, np.asarray(set_rounds), starts, members, names, first)
 
     def row_rounds(self) -> IntArray:
         """Return the round of each row of `to_dense`: once per learned set, once for a round without any."""
@@ -238,7 +251,7 @@ class ParticipationLog:
             self,
             users=len(who),
             set_rounds=self.set_rounds[sizes > 0],
-            starts=np.concatenate(([0], np.cumsum(sizes[sizes > 0]))),
+            starts=starts_of(sizes[sizes > 0]),
             members=places[places >= 0],
             names=None if self.names is None else tuple(self.names[user] for user in who.tolist()),
         )
@@ -285,13 +298,6 @@ class LogBuilder:
 
     def build(self) -> ParticipationLog:
         """Return the log of all rounds so far; building may go on afterwards."""
-        sizes = [len(users) for users in self._sets]
-        return ParticipationLog(
-            users=self._users,
-            rounds=self._rounds,
-            set_rounds=np.array(self._set_rounds, dtype=np.int64),
-            starts=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
-            members=np.concatenate(self._sets) if self._sets else np.zeros(0, dtype=np.int32),
-            names=self._names,
-            first=self._first,
+        return ParticipationLog.from_sets(
+            self._users, self._rounds, self._set_rounds, self._sets, names=self._names, first=self._first
         )

@@ -8,7 +8,16 @@ from itertools import chain
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.values.checks import BoolArray, IntArray, check_users, checked_names, frozen_integers, places_of
+from coterie.values.checks import (
+    BoolArray,
+    IntArray,
+    check_users,
+    checked_names,
+    frozen,
+    frozen_integers,
+    places_of,
+    starts_of,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +100,10 @@ class BatchPlan:
     ) -> "BatchPlan":
         """Build a plan from lists of users, one list per batch."""
         batches = list(batches)
-        starts = np.concatenate(([0], np.cumsum([len(batch) for batch in batches], dtype=np.int64)))
         members = np.fromiter(chain.from_iterable(batches), dtype=np.int64)
-        return cls(users, privacy, members, starts, None if names is None else tuple(names))
+        return cls(
+            users, privacy, members, starts_of([*map(len, batches)]), None if names is None else tuple(names)
+        )
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -119,17 +129,14 @@ class BatchPlan:
     @cached_property
     def sizes(self) -> IntArray:
         """How many users each batch has."""
-        sizes = np.diff(self.starts)
-        sizes.flags.writeable = False
-        return sizes
+        return frozen(np.diff(self.starts))
 
     @cached_property
     def batch_of(self) -> IntArray:
         """Each user's batch, -1 for a retired user."""
         batch_of = np.full(self.users, -1, dtype=np.int32)
         batch_of[self.members] = np.repeat(np.arange(len(self), dtype=np.int32), self.sizes)
-        batch_of.flags.writeable = False
-        return batch_of
+        return frozen(batch_of)
 
     @property
     def retired(self) -> IntArray:
