@@ -53,11 +53,13 @@ MARKS = {"": False, "x": True}
 
 @dataclass(frozen=True)
 class Choice:
-    """Columns that the caller names, in the command line or in Python, where the guess is wrong."""
+    """What the caller says of a file: what is guessed wrongly, and how many users and rounds there are in all."""
 
     round_column: str | None = None
     user_column: str | None = None
     delimiter: str | None = None
+    users: int | None = None
+    rounds: int | None = None
 
 
 def position(header: Sequence[str], names: Sequence[str]) -> int | None:

@@ -131,14 +131,14 @@ def _likelihood(lines: list[str], delimiter: str) -> tuple[int, int, int]:
     rows = [row for row in rows if row]
     if not rows or len(rows[0]) == 1:
         return 0, 0, 0
-    known = sum(position(rows[0], names) is not None for names in (ROUNDS, TIMES, USERS, LISTS))
-    return known, len({len(row) for row in rows}) == 1, len(rows[0])
+    return _known_names(rows[0]), len({len(row) for row in rows}) == 1, len(rows[0])
 
 
 def csv_table(source: Source, choice: Choice) -> LogTable:
     """Return delimited text as a table; without a header the columns are called by their numbers."""
     text = DelimitedText(source, choice)
-    has_header = not any(map(looks_like_round, text.first)) or _names_columns(text.first)
+    # A matrix of rounds may have integers among the names of its columns.
+    has_header = not any(map(looks_like_round, text.first)) or _known_names(text.first) > 0 or "" in text.first
     header = text.first if has_header else [str(number) for number in range(1, len(text.first) + 1)]
     return LogTable(
         source.name,
@@ -150,9 +150,9 @@ def csv_table(source: Source, choice: Choice) -> LogTable:
     )
 
 
-def _names_columns(first: list[str]) -> bool:
-    """Say whether the first row names columns: a matrix of rounds may have integers among their names."""
-    return any(position(first, names) is not None for names in (ROUNDS, TIMES, USERS, LISTS)) or "" in first
+def _known_names(row: list[str]) -> int:
+    """Count the kinds of columns that a row names."""
+    return sum(position(row, names) is not None for names in (ROUNDS, TIMES, USERS, LISTS))
 
 
 def _height(row: list[str]) -> int:

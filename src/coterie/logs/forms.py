@@ -8,26 +8,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.logs.columns import MARKS, YES_NO, Rounds, number_rounds
-from coterie.logs.rows import Rows, check_names, check_rows, place_of, span, with_unseen
-from coterie.logs.source import Understanding
+from coterie.logs.columns import MARKS, YES_NO, Choice, Rounds, number_rounds
+from coterie.logs.rows import Rows, check_names, check_rows, check_user_count, place_of, span, with_unseen
+from coterie.logs.source import Reading
 from coterie.logs.table import LogTable, TableLayout, describe_columns
 from coterie.values import IntArray, ParticipationLog
 
 _BITS = {"0", "1"}
 
 
-def read_wide(
-    table: LogTable, layout: TableLayout, users: int | None, rounds: int | None
-) -> tuple[ParticipationLog, Understanding]:
-    """Read a log from a table with a column for each user; `users` and `rounds` say of more than it shows."""
-    place = layout.round
-    columns = layout.users
+def read_wide(table: LogTable, layout: TableLayout, choice: Choice) -> Reading:
+    """Read a log from a table with a column for each user."""
+    place, columns = layout.round, layout.users
     names = [table.header[column] for column in columns]
     whole = len(columns) == len(table.header) - (place is not None)
-    if table.has_header:
-        _check_columns(table, names)
-    _check_count(table.name, len(names), users)
+    _check_users(table, names, choice.users)
     texts: dict[str, int] = {}
     labels: list[int] = []
     lines, sets = [np.zeros(0, dtype=np.int64)], []
@@ -43,30 +38,22 @@ def read_wide(
     where = np.concatenate(lines)
     numbering = _rounds(table, place, list(texts), labels, where)
     numbers = numbering.numbers
-    first, length = span(table.name, numbers, rounds, lambda row: place_of(table.name, where, row))
+    first, length = span(table.name, numbers, choice.rounds, lambda row: place_of(table.name, where, row))
     order = [index for index in np.argsort(numbers, kind="stable").tolist() if len(sets[index])]
-    everyone = with_unseen(table.name, names, users) if table.has_header else None
-    log = ParticipationLog(
-        users=len(everyone) if everyone is not None else users or len(names),
-        rounds=length,
-        set_rounds=numbers[order],
-        starts=np.concatenate(([0], np.cumsum([len(sets[index]) for index in order], dtype=np.int64))),
-        members=np.concatenate([sets[index] for index in order]) if order else np.zeros(0, dtype=np.int32),
-        names=everyone,
-        first=first,
-    )
+    everyone = with_unseen(table.name, names, choice.users) if table.has_header else None
+    users = choice.users or len(names) if everyone is None else len(everyone)
+    learned = [sets[index] for index in order]
+    log = ParticipationLog.from_sets(users, length, numbers[order], learned, names=everyone, first=first)
     used = {*columns, place}
-    ignored = tuple(name for column, name in enumerate(table.header) if column not in used)
-    understanding = replace(describe_columns(table, layout, numbering.rule), ignored_columns=ignored)
+    understanding = describe_columns(table, layout, numbering.rule)
     return log, replace(
         understanding,
+        ignored_columns=tuple(name for column, name in enumerate(table.header) if column not in used),
         exact=numbering.exact and understanding.round_column == "round" and understanding.delimiter == ",",
     )
 
 
-def read_transposed(
-    table: LogTable, layout: TableLayout, users: int | None, rounds: int | None
-) -> tuple[ParticipationLog, Understanding]:
+def read_transposed(table: LogTable, layout: TableLayout, choice: Choice) -> Reading:
     """Read a log from a table with a row for each user and a column for each round."""
     place = layout.user or 0
     labels = [name for column, name in enumerate(table.header) if column != place]
@@ -78,24 +65,16 @@ def read_transposed(
         for line, row in zip(piece_lines.tolist(), rows, strict=True):
             names.append(row[place])
             members.append(_members(table.name, line, row[:place] + row[place + 1 :], labels))
-    _check_columns(table, names)
-    _check_count(table.name, len(names), users)
-    first, length = span(table.name, numbering.numbers, rounds, lambda _: table.place)
+    _check_users(table, names, choice.users)
+    first, length = span(table.name, numbering.numbers, choice.rounds, lambda _: table.place)
     took_part = np.concatenate([np.zeros(0, dtype=np.int64), *members]).astype(np.int64)
     who = np.repeat(np.arange(len(names)), [len(each) for each in members])
     order = np.lexsort((who, numbering.numbers[took_part]))
     learned = numbering.numbers[took_part][order]
     starts = np.flatnonzero(np.diff(learned, prepend=-1))
-    everyone = with_unseen(table.name, names, users)
-    log = ParticipationLog(
-        users=len(everyone),
-        rounds=length,
-        set_rounds=learned[starts],
-        starts=np.append(starts, len(learned)),
-        members=who[order],
-        names=everyone,
-        first=first,
-    )
+    everyone = with_unseen(table.name, names, choice.users)
+    bounds = np.append(starts, len(learned))
+    log = ParticipationLog(len(everyone), length, learned[starts], bounds, who[order], everyone, first)
     return log, describe_columns(
         table, layout, f"a column, numbered by {'its name' if numbering.exact else numbering.rule}"
     )
@@ -115,16 +94,12 @@ def _rounds(table: LogTable, place: int | None, texts: list[str], labels: list[i
     )
 
 
-def _check_columns(table: LogTable, names: Sequence[str]) -> None:
+def _check_users(table: LogTable, names: Sequence[str], users: int | None) -> None:
     check_names(names, lambda _: table.place)
     if len(set(names)) < len(names):
         twice, _ = Counter(names).most_common(1)[0]
         raise UsageError(f"{table.place}: the user {twice!r} stands there twice; give every user one name")
-
-
-def _check_count(path: str, count: int, users: int | None) -> None:
-    if users is not None and users < count:
-        raise UsageError(f"{path} names {count} users, more than the {users} given; give the number of all users")
+    check_user_count(table.name, len(names), users)
 
 
 def _members(path: str, line: int, cells: list[str], names: Sequence[str]) -> IntArray:

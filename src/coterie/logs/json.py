@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, BinaryIO, TypeAlias, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeAlias
 
 import msgspec
 import numpy as np
@@ -87,10 +87,12 @@ def has_lines(source: Source) -> bool:
     return "format" in record or (place is not None and not isinstance(list(record.values())[place], list))
 
 
-def decode(place: str, text: bytes) -> Any:  # noqa: ANN401 - JSON holds anything
-    """Decode JSON, and say where it is none."""
+def decode(place: str, text: bytes, kind: Any = Any) -> Any:  # noqa: ANN401 - JSON holds anything
+    """Decode JSON, and say where it is none, or not of a kind."""
     try:
-        return msgspec.json.decode(text.removeprefix(b"\xef\xbb\xbf"))
+        return msgspec.json.decode(text.removeprefix(b"\xef\xbb\xbf"), type=kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{place}: this is not a learned set: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{place}: this is not JSON, or is cut off: {error}") from error
 
@@ -227,7 +229,6 @@ def _users(name: str, unit: str, line: int, users: Any) -> list[str]:  # noqa: A
     return names
 
 
-_T = TypeVar("_T")
 FORMAT = "coterie log"
 VERSION = 1
 
@@ -264,13 +265,14 @@ def has_head(source: Source) -> bool:
     return True
 
 
-def read_lines(source: Source, users: int | None, rounds: int | None) -> ParticipationLog:
-    """Read a log whose first line names its users and rounds; `users` and `rounds` must agree with it."""
+def read_lines(source: Source, choice: Choice) -> ParticipationLog:
+    """Read a log whose first line names its users and rounds, with which the caller must agree."""
     name, lines = source.name, json_lines(source)
-    head = _decode_typed(name, *next(lines), _Head)
+    top, text = next(lines)
+    head: _Head = decode(f"{name}, line {top}", text, _Head)
     names = head.users if isinstance(head.users, list) else None
     total = head.users if isinstance(head.users, int) else len(head.users)
-    for what, claim, content in (("users", users, total), ("rounds", rounds, head.rounds)):
+    for what, claim, content in (("users", choice.users, total), ("rounds", choice.rounds, head.rounds)):
         if claim is not None and claim != content:
             raise UsageError(f"{name} says itself that there are {content} {what}; leave out the {claim} given")
     check_names(names or (), lambda _: f"{name}, line 1")
@@ -278,7 +280,7 @@ def read_lines(source: Source, users: int | None, rounds: int | None) -> Partici
     sets: list[LearnedSet] = []
     members = []
     for line, text in lines:
-        each = _decode_typed(name, line, text, _Line)
+        each: _Line = decode(f"{name}, line {line}", text, _Line)
         if not head.first <= each.round < head.first + head.rounds:
             raise UsageError(f"{name}, line {line}: round {each.round} is none of those that line 1 names")
         if not each.users:
@@ -291,27 +293,16 @@ def read_lines(source: Source, users: int | None, rounds: int | None) -> Partici
         except UsageError as error:
             raise UsageError(f"{name}, line {line}: {error}") from error
         sets.append(LearnedSet(line, str(each.round), (), each.set))
-    sizes = np.array([len(who) for who in members], dtype=np.int64)
     learned = np.array([int(each.round) for each in sets], dtype=np.int64)
     order = np.lexsort((places(name, sets, learned), learned))
-    return ParticipationLog(
-        users=total,
-        rounds=head.rounds,
-        set_rounds=learned[order],
-        starts=np.concatenate(([0], np.cumsum(sizes[order]))),
-        members=np.concatenate([members[index] for index in order]) if members else np.zeros(0, dtype=np.int32),
+    return ParticipationLog.from_sets(
+        total,
+        head.rounds,
+        learned[order],
+        [members[index] for index in order],
         names=None if names is None else tuple(names),
         first=head.first,
     )
-
-
-def _decode_typed(name: str, number: int, line: bytes, kind: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(line, type=kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{name}, line {number}: this is not a learned set: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{name}, line {number}: this is not JSON, or is cut off: {error}") from error
 
 
 def write_lines(log: ParticipationLog, file: BinaryIO) -> None:

@@ -34,7 +34,6 @@ class Rows:
     unit: str = "line"
 
     def __post_init__(self) -> None:
-        check_rows(self.path, len(self.rounds))
         check_names(self.names, lambda index: self.place(int(np.argmax(self.users == index))))
 
     def place(self, row: int) -> str:
@@ -51,6 +50,12 @@ def check_rows(path: str, count: int) -> None:
     """Refuse a log without a row."""
     if count == 0:
         raise UsageError(f"{path} holds no rows; a log needs at least one (round, user)")
+
+
+def check_user_count(path: str, count: int, users: int | None) -> None:
+    """Refuse a log with more users than the caller says that there are."""
+    if users is not None and users < count:
+        raise UsageError(f"{path} names {count} users, more than the {users} given; give the number of all users")
 
 
 def check_names(names: Sequence[str], place: Callable[[int], str]) -> None:
@@ -82,10 +87,7 @@ def check_log(log: ParticipationLog) -> None:
     """Refuse to write a log that could not be read again."""
     if len(log.set_rounds) and log.set_rounds[0] < 0:
         raise UsageError(f"round {log.set_rounds[0]} cannot be written; number the rounds from 0")
-    for name in log.names or ():
-        problem = name_problem(name)
-        if problem:
-            raise UsageError(f"the log cannot be written: {problem}")
+    check_names(log.names or (), lambda _: "the log cannot be written")
 
 
 def set_numbers(log: ParticipationLog) -> IntArray | None:
@@ -120,15 +122,8 @@ def participation_log(
     groups, members = np.divmod(ordered, total)
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     learned = groups[starts] if rows.sets is None else pairs // len(labels)
-    log = ParticipationLog(
-        users=total,
-        rounds=length,
-        set_rounds=learned + first,
-        starts=np.append(starts, len(members)),
-        members=members,
-        names=names,
-        first=first,
-    )
+    bounds = np.append(starts, len(members))
+    log = ParticipationLog(total, length, learned + first, bounds, members, names, first)
     return log, len(repeated), warning
 
 
@@ -181,10 +176,7 @@ def _number_users(rows: Rows, users: int | None) -> tuple[IntArray, tuple[str, .
     count = len(rows.names)
     if users is not None and not 1 <= users <= _MAX_USERS:
         raise UsageError(f"{users} users were given; there must be between 1 and {_MAX_USERS}")
-    if users is not None and count > users:
-        raise UsageError(
-            f"{rows.path} names {count} users, more than the {users} given; give the number of all users"
-        )
+    check_user_count(rows.path, count, users)
     integers = all(map(_INTEGER.fullmatch, rows.names))
     if users is not None and integers:
         # Longer ones are no user's number, and so long ones int() would refuse.

@@ -6,7 +6,7 @@ import sys
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from coterie.errors import UsageError
 from coterie.storage.files import reading
@@ -167,6 +167,9 @@ class Understanding:
             f"a row for each user and round: rounds from the column {self.round_column!r}, users from "
             f"{self.user_column!r}" + (f", learned sets from {self.set_column!r}" if self.set_column else "")
         )
+
+
+Reading: TypeAlias = tuple[ParticipationLog, Understanding]
 
 
 @dataclass(frozen=True)
