@@ -10,10 +10,10 @@ import math
 import os
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -76,9 +76,8 @@ def audit(
     if isinstance(log, ParticipationLog | Evidence):
         evidence, everyone = _at_hand(log, rounds)
     else:
-        evidence, everyone = read_evidence(
-            log, rounds=rounds, round_column=round_column, user_column=user_column, delimiter=delimiter
-        )
+        columns = {"round_column": round_column, "user_column": user_column, "delimiter": delimiter}
+        evidence, everyone = _read(log, rounds, columns)
     if users is not None and users < everyone:
         raise UsageError(
             f"the number of users is {users}, but the log has {everyone}; give the number of all users"
@@ -147,18 +146,10 @@ def _countdown(seconds: float) -> Callable[[], float]:
     return time_left
 
 
-def read_evidence(
-    place: str | os.PathLike[str],
-    *,
-    rounds: int | None = None,
-    round_column: str | None = None,
-    user_column: str | None = None,
-    delimiter: str | None = None,
-) -> tuple[Evidence, int]:
+def _read(place: str | os.PathLike[str], rounds: int | None, columns: Mapping[str, Any]) -> tuple[Evidence, int]:
     """Return what the server learned, as the place tells it, and the number of all users.
 
-    Users without a name get their number as one; of these, only those who took part are in the log. `rounds` is
-    the number of all rounds, and the other options say what `read_log` guesses wrongly.
+    `columns` are the options of `read_log` for what it guesses wrongly.
     """
     from coterie.ledger.store import FILE, is_url
     from coterie.logs import read_log
@@ -167,10 +158,10 @@ def read_evidence(
     if not is_url(place) and path.is_dir() and not (path / FILE).exists():
         raise UsageError(f"{path} is not a run's folder: it has no {FILE}; give a log, or a ledger")
     if is_url(place) or path.is_dir() or _is_ledger(path):
-        if (round_column, user_column, delimiter) != (None, None, None):
+        if any(value is not None for value in columns.values()):
             raise UsageError(f"{path} is a ledger, which has no columns; leave the options for columns out")
         return _from_ledger(place, rounds)
-    file = read_log(place, rounds=rounds, round_column=round_column, user_column=user_column, delimiter=delimiter)
+    file = read_log(place, rounds=rounds, **columns)
     understanding = file.understanding
     notes = () if understanding.exact else tuple(understanding.sentences())
     warnings = (*understanding.warnings, *_like_names(file.log.names or ()))

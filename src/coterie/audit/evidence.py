@@ -8,7 +8,7 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.values import BatchPlan, IntArray, ParticipationLog
-from coterie.values.checks import places_of
+from coterie.values.checks import places_of, starts_of
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Evidence:
             log,
             rounds=last - first,
             set_rounds=set_rounds[order],
-            starts=np.concatenate(([0], np.cumsum(sizes[order]))),
+            starts=starts_of(sizes[order]),
             members=members[places_of(starts[order], sizes[order])],
             first=first,
         )
@@ -148,8 +148,8 @@ def _alone_in(log: ParticipationLog, rounds: IntArray) -> ParticipationLog:
     if not cut.any():
         return log
     parts = np.where(cut, sizes, 1)
-    starts = np.concatenate(([0], np.cumsum(np.repeat(np.where(cut, 1, sizes), parts))))
-    return replace(log, set_rounds=np.repeat(log.set_rounds, parts), starts=starts)
+    pieces = np.repeat(np.where(cut, 1, sizes), parts)
+    return replace(log, set_rounds=np.repeat(log.set_rounds, parts), starts=starts_of(pieces))
 
 
 @dataclass(frozen=True)

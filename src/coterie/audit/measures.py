@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
 from coterie.values import FloatArray, IntArray, ParticipationLog
-from coterie.values.checks import check_count
+from coterie.values.checks import check_count, frozen
 from coterie.values.log import learned_set
 
 
@@ -44,36 +44,24 @@ class StrongLevel:
         if users < 0:
             raise UsageError(f"there cannot be {users} users")
         self._users = users
-        self._level = users
-        self._classes = 0
+        self.level = users
+        """The strong privacy level T of all sets added so far."""
+        self.classes = 0
+        """The number of classes; users never seen belong to none."""
         self._class_of = np.full(users, -1, dtype=np.int32)
         # Classes are disjoint and not empty, so N slots are enough. The slot after them is where class -1,
         # the users never seen, looks up its size: 0.
         self._sizes = np.zeros(users + 1, dtype=np.int32)
 
     @property
-    def level(self) -> int:
-        """The strong privacy level T of all sets added so far."""
-        return self._level
-
-    @property
-    def classes(self) -> int:
-        """The number of classes; users never seen belong to none."""
-        return self._classes
-
-    @property
     def class_of(self) -> IntArray:
         """Each user's class, -1 for a user in no set so far: a read-only view that follows later sets."""
-        view = self._class_of.view()
-        view.flags.writeable = False
-        return view
+        return frozen(self._class_of.view())
 
     @property
     def sizes(self) -> IntArray:
         """The size of each class: a read-only view that follows later sets."""
-        view = self._sizes[: self._classes]
-        view.flags.writeable = False
-        return view
+        return frozen(self._sizes[: self.classes])
 
     def class_sizes(self) -> IntArray:
         """Return the size of each user's class, 0 for a user in no set so far: no sum tells of that user."""
@@ -91,8 +79,8 @@ class StrongLevel:
         if not cut.any():
             return classes[:0]
         parts = inside[cut]
-        fresh = np.arange(self._classes, self._classes + len(parts))
-        self._classes += len(parts)
+        fresh = np.arange(self.classes, self.classes + len(parts))
+        self.classes += len(parts)
         self._sizes[fresh] = parts
         renamed = classes.copy()
         renamed[cut] = fresh
@@ -100,7 +88,7 @@ class StrongLevel:
         split = cut & (classes >= 0)
         left = before[split] - inside[split]
         self._sizes[classes[split]] = left
-        self._level = min(self._level, int(parts.min()), int(left.min(initial=self._level)))
+        self.level = min(self.level, int(parts.min()), int(left.min(initial=self.level)))
         parents: IntArray = classes[cut]
         return parents
 
@@ -231,10 +219,12 @@ class RunningMeasures:
     """
 
     def __init__(self, users: int) -> None:
-        self._strong = StrongLevel(users)
+        self.strong = StrongLevel(users)
+        """The strong level of the sums so far, and the classes of users that they tell apart: for reading only."""
+        self.rounds = 0
+        self.completed = 0
+        """The number of rounds with a result so far."""
         self._users = users
-        self._rounds = 0
-        self._completed = 0
         self._total = 0  # Σ_i n_i
         self._counts = np.zeros(users, dtype=np.int64)
         # How many users took part n times. With it the largest and the smallest n_i move by one step at most
@@ -250,12 +240,12 @@ class RunningMeasures:
         A bad set raises and nothing changes.
         """
         checked = [learned_set(members, self._users) for members in sets]
-        self._rounds += 1
+        self.rounds += 1
         if not checked:
             return
-        self._completed += 1
+        self.completed += 1
         for members in checked:
-            self._strong.add(members)
+            self.strong.add(members)
         self._count(checked[0] if len(checked) == 1 else np.unique(np.concatenate(checked)))
 
     def _count(self, users: IntArray) -> None:
@@ -271,36 +261,19 @@ class RunningMeasures:
         self._low += int(self._users_with[self._low] == 0)
 
     @property
-    def strong(self) -> StrongLevel:
-        """The strong level of the sums so far, and the classes of users that they tell apart: for reading only."""
-        return self._strong
-
-    @property
-    def rounds(self) -> int:
-        """The number of rounds so far."""
-        return self._rounds
-
-    @property
-    def completed(self) -> int:
-        """The number of rounds with a result so far."""
-        return self._completed
-
-    @property
     def participation(self) -> IntArray:
         """How many rounds each user took part in: a read-only view that follows later rounds."""
-        view = self._counts.view()
-        view.flags.writeable = False
-        return view
+        return frozen(self._counts.view())
 
     @property
     def state(self) -> tuple[int, int, int, int]:
         """What a round without a result leaves as it is: T, max n_i - min n_i, Σ n_i, rounds with a result."""
-        return self._strong.level, self._high - self._low, self._total, self._completed
+        return self.strong.level, self._high - self._low, self._total, self.completed
 
     @property
     def now(self) -> RoundMeasures:
         """The measures after the last round."""
-        return RoundMeasures.of(*self.state, rounds=self._rounds)
+        return RoundMeasures.of(*self.state, rounds=self.rounds)
 
 
 def measure(log: ParticipationLog) -> Measures:
