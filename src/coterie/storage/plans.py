@@ -1,7 +1,7 @@
 """Batch plans as JSON files that a person can read: a line per batch."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -12,14 +12,13 @@ import numpy as np
 from coterie.errors import UsageError
 from coterie.storage.files import atomic_write, reading
 from coterie.values import BatchPlan, IntArray
-from coterie.values.checks import frozen
+from coterie.values.checks import frozen, starts_of
 
 _FORMAT = "coterie plan"
 _VERSION = 1
 
 # Millions of Python integers at once would need ten times the memory of the plan.
-_BATCHES_WRITTEN = 1 << 14  # at a time, as of names
-_BYTES_READ = 1 << 20  # at a time
+_BATCHES_WRITTEN = 1 << 14  # at a time
 
 _FREE_USERS = 10**6
 _USERS_PER_BYTE = 10  # where all users are in batches, each takes two bytes at least; others have left
@@ -139,35 +138,22 @@ def _decode(path: str | os.PathLike[str], data: bytes, kind: type[_T]) -> _T:
 
 
 def _members(path: str | os.PathLike[str], batches: msgspec.Raw) -> tuple[IntArray, IntArray]:
-    """Return the members of all batches, and where each batch starts."""
-    decoder = msgspec.json.Decoder(list[list[_Count]])
+    """Return the members of all batches, and where each batch starts; a batch at a time is in Python integers."""
+    decoder = msgspec.json.Decoder(list[_Count])
+    sizes: list[int] = []
+
+    def lists() -> Iterator[list[int]]:
+        for batch in msgspec.json.decode(batches, type=list[msgspec.Raw]):
+            users = decoder.decode(batch)
+            sizes.append(len(users))
+            yield users
+
     try:
-        return _pack(map(decoder.decode, _cut(memoryview(batches))))
+        members = np.fromiter(chain.from_iterable(lists()), np.int32)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # Something is wrong, or was cut in two; decoding all at once tells which, and where.
         try:
-            return _pack([decoder.decode(batches)])
+            msgspec.json.decode(batches, type=list[list[_Count]])  # all at once, which tells where it is wrong
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"{os.fspath(path)} is not a plan: in its batches, {error}") from error
-
-
-def _cut(text: memoryview) -> Iterator[bytes]:
-    """Cut a JSON list of lists, where one list ends and the next follows, into several lists of lists."""
-    start = 0
-    while start < len(text):
-        piece = bytes(text[start : start + _BYTES_READ])
-        stop = piece.rfind(b"],") + 1
-        opening = b"[" if start else b""
-        if stop == 0 or start + len(piece) == len(text):
-            yield opening + bytes(text[start:])
-            return
-        yield opening + piece[:stop] + b"]"
-        start += stop + 1
-
-
-def _pack(pieces: Iterable[list[list[int]]]) -> tuple[IntArray, IntArray]:
-    members, sizes = [np.zeros(0, dtype=np.int32)], [np.zeros(1, dtype=np.int64)]
-    for piece in pieces:
-        sizes.append(np.fromiter(map(len, piece), np.int64, len(piece)))
-        members.append(np.fromiter(chain.from_iterable(piece), np.int32, int(sizes[-1].sum())))
-    return frozen(np.concatenate(members)), np.cumsum(np.concatenate(sizes))  # frozen: the plan makes no copy
+        raise
+    return frozen(members), starts_of(sizes)  # frozen, so that the plan takes them without a copy
