@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol, Self
@@ -305,8 +305,9 @@ def _begin(path: Path, wait: float) -> sqlite3.Connection:
     """Return a connection that holds the file alone, once it has proved to be a device's file."""
     _check_file(path)
     with _explaining(path, wait):
-        connection = _connect(path)
+        connection = connect(path, "rw")
         try:
+            connection.text_factory = bytes  # a damaged text need not be UTF-8
             _lock(connection, wait)
             _check_kind(connection, path)
             # Another process may have been killed after deleting its journal and before syncing the folder: what
@@ -330,12 +331,6 @@ def _check_file(path: Path) -> None:
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
         # SQLite would go on without the lock, and fail only when it stores.
         raise UsageError(f"{path} cannot be written: it, its folder or the disk is read-only; permit writing")
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = connect(path, "rw")
-    connection.text_factory = bytes  # a damaged text need not be UTF-8
-    return connection
 
 
 def _fill(connection: sqlite3.Connection, identity: bytes, generation: int) -> None:
@@ -374,8 +369,6 @@ def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
         raise _damaged(path, "its tables are not those of a device")
 
 
-@contextmanager
-def _explaining(path: Path, wait: float = 0) -> Iterator[None]:
+def _explaining(path: Path, wait: float = 0) -> AbstractContextManager[None]:
     """Turn what SQLite refuses into a UsageError that says what to do."""
-    with _KIND.explaining(str(path), wait=wait):
-        yield
+    return _KIND.explaining(str(path), wait=wait)

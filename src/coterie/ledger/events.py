@@ -23,6 +23,7 @@ import numpy as np
 from coterie.errors import UsageError
 from coterie.ledger.store import Damaged, Record
 from coterie.values import IntArray
+from coterie.values.checks import starts_of
 
 LARGEST = 1 << 27
 """Bytes that a body has at most, uncompressed."""
@@ -50,8 +51,7 @@ class Lists:
     @classmethod
     def of(cls, lists: Sequence[IntArray]) -> "Lists":
         """Put lists end to end."""
-        starts = np.concatenate(([0], np.cumsum([len(each) for each in lists], dtype=np.int64)))
-        return cls(starts, np.concatenate(lists) if lists else np.zeros(0, dtype=np.int64))
+        return cls(starts_of([*map(len, lists)]), np.concatenate([np.zeros(0, dtype=np.int64), *lists]))
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -233,7 +233,7 @@ def _read_blobs(lengths: IntArray, data: bytes) -> tuple[bytes | None, ...]:
 def _starts(lengths: IntArray, least: int, total: int) -> IntArray:
     """Return where pieces of these lengths start, and the last ends; a negative length stands for no piece."""
     sound = np.all((lengths >= least) & (lengths <= total))  # or their sum could overflow
-    starts = np.concatenate(([0], np.cumsum(np.maximum(lengths, 0))))
+    starts = starts_of(np.maximum(lengths, 0))
     if not sound or starts[-1] != total:
         raise Damaged("pieces do not have the lengths that they announce")
     return starts

@@ -285,7 +285,7 @@ class History:
 
     @_prepare.register
     def _closed(self, event: events.Closed, time: int) -> Change:
-        current = self._check_open(event.round, "closed")
+        current = self.check_open(event.round, "closed")
         learned = current.users_at(event.learned, whole=event.whole)
         if not event.whole and current.places(learned)[0]:
             raise UsageError(f"round {event.round}: the learned sets are whole batches, and must be named as such")
@@ -336,7 +336,7 @@ class History:
 
     @_prepare.register
     def _unfinished(self, event: events.Unfinished, time: int) -> Change:
-        current = self._check_open(event.round, "left unfinished")
+        current = self.check_open(event.round, "left unfinished")
 
         def change() -> Round:
             self.open = None
@@ -366,7 +366,8 @@ class History:
         if number != self.next_round:
             raise UsageError(f"round {number} cannot be {done}: the next round is {self.next_round}")
 
-    def _check_open(self, number: int, done: str) -> CurrentRound:
+    def check_open(self, number: int, done: str) -> CurrentRound:
+        """Return the open round, which must be this one."""
         if self.open is None or self.open.event.round != number:
             which = "no round is" if self.open is None else f"round {self.open.event.round} is"
             raise UsageError(f"round {number} cannot be {done}: {which} open")

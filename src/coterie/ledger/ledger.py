@@ -251,7 +251,8 @@ class Ledger(LedgerReader):
         metrics: Mapping[str, float] | None = None,
         files: Mapping[str, str] | None = None,
     ) -> None:
-        current = self._open(round_)
+        self._check_claim()
+        current = self._history.check_open(round_, "closed")
         whole, places = current.places(self._sets(learned))
         reasons, losses = _losses(lost or {}, current)
         event = events.Closed(
@@ -294,15 +295,6 @@ class Ledger(LedgerReader):
     def _users(self, users: ArrayLike) -> IntArray:
         given = np.asarray(users)
         return learned_set(given, self.users).astype(np.int64) if given.size else NOBODY
-
-    def _open(self, round_: int) -> CurrentRound:
-        """Return the open round, which must be this one, and this coordinator's."""
-        self._check_claim()
-        current = self._history.open
-        if current is None or current.event.round != round_:
-            which = "no round is" if current is None else f"round {current.event.round} is"
-            raise UsageError(f"round {round_} cannot be closed: {which} open")
-        return current
 
     def _check_claim(self) -> None:
         if not self._claimed:

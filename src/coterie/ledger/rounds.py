@@ -117,11 +117,6 @@ class CurrentRound:
         members = plan.members_of(event.asked)
         return cls(event, time, plan, members, np.sort(members))
 
-    @property
-    def cohort(self) -> Cohort:
-        """The users asked, and the batches they come as."""
-        return Cohort(self.users, self.event.asked if self.plan is not None else NOBODY)
-
     def without_report(self, state: State) -> Round:
         """Return the round as it stands, with the worst that can have been learned in it.
 
@@ -134,7 +129,7 @@ class CurrentRound:
             number=event.round,
             state=state,
             opened=self.time,
-            cohort=self.cohort,
+            cohort=Cohort(self.users, NOBODY if self.plan is None else event.asked),
             plan=event.plan,
             sealed=event.sealed,
             protocol=event.protocol,

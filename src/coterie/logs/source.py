@@ -1,9 +1,12 @@
 """The file of a log: its bytes, read once, and what a reader understood of them."""
 
+import gzip
 import hashlib
+import io
 import os
 import sys
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
@@ -44,12 +47,17 @@ class Source:
 def read_source(path: str | os.PathLike[str]) -> Source:
     """Read a file, or standard input where the path is "-", and unpack it where it is packed with gzip."""
     name = "standard input" if os.fspath(path) == "-" else os.fspath(path)
+
+    def check_size(size: int) -> None:
+        if size > MAX_BYTES:
+            raise UsageError(f"{name} has more than {MAX_BYTES} bytes; give its rounds in parts")
+
     with reading(path):
         if os.fspath(path) == "-":
-            stored = _read(name, sys.stdin.buffer)
+            stored = _read(sys.stdin.buffer, check_size)
         else:
             with Path(path).open("rb") as file:
-                stored = _read(name, file)
+                stored = _read(file, check_size)
     for mark, what in _FOREIGN.items():
         if stored.startswith(mark):
             raise UsageError(f"{name} is {what}")
@@ -69,37 +77,26 @@ def check_growth(name: str, stored: int, unpacked: int) -> None:
         )
 
 
-def _read(name: str, file: BinaryIO) -> bytes:
-    """Read all bytes, piece by piece: a pipe or a device does not say how many there are."""
+def _read(file: BinaryIO | gzip.GzipFile, check_size: Callable[[int], None]) -> bytes:
+    """Read all bytes, piece by piece: a pipe does not say how many there are, and a bomb would fill the memory."""
     pieces: list[bytes] = []
     size = 0
-    while piece := file.read(16 * _PIECE):
+    while piece := file.read(_PIECE):
         size += len(piece)
-        if size > MAX_BYTES:
-            raise UsageError(f"{name} has more than {MAX_BYTES} bytes; give its rounds in parts")
+        check_size(size)
         pieces.append(piece)
     return b"".join(pieces)
 
 
 def _unpack(name: str, stored: bytes) -> bytes:
-    """Unpack gzip, member after member, piece by piece, so that a bomb is refused before it fills the memory."""
-    pieces: list[bytes] = []
-    size, rest = 0, stored
-    while rest:
-        unpacker = zlib.decompressobj(wbits=31)
-        try:
-            while not unpacker.eof:
-                piece = unpacker.decompress(rest, _PIECE)
-                rest = unpacker.unconsumed_tail
-                if not piece and not rest and not unpacker.eof:
-                    raise UsageError(f"{name} is cut off: it is packed with gzip and its end is missing")
-                pieces.append(piece)
-                size += len(piece)
-                check_growth(name, len(stored), size)
-        except zlib.error as error:
-            raise UsageError(f"{name} is damaged: it is packed with gzip, but {error}") from error
-        rest = unpacker.unused_data.lstrip(b"\0")
-    return b"".join(pieces)
+    """Unpack gzip, also of several parts one after the other."""
+    try:
+        with gzip.open(io.BytesIO(stored)) as file:
+            return _read(file, lambda size: check_growth(name, len(stored), size))
+    except EOFError:
+        raise UsageError(f"{name} is cut off: it is packed with gzip and its end is missing") from None
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(f"{name} is damaged: it is packed with gzip, but {error}") from error
 
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", " ": "blanks"}

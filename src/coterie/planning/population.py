@@ -1,9 +1,9 @@
 """What a plan gives for a population whose availability is known: by probability, or by a record."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from coterie.values.checks import check_probabilities
 SIMULATED_ROUNDS = 400
 SIMULATED_YEARS = 50
 MOST_SIMULATED_BATCHES = 1_000_000
-"""Large populations vary little from year to year: fewer years are drawn for them."""
+"""Of all years together."""
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,40 @@ class Trade:
         return self.rounds == 0
 
 
-class Population(Protocol):
+class Population(ABC):
     """What planning must know of the users: who is reachable, and what a plan gives under that."""
 
-    users: int
-    names: tuple[str, ...] | None
-    dropout: FloatArray
+    def __init__(self, dropout: FloatArray, names: tuple[str, ...] | None, seed: int) -> None:
+        self.users, self.dropout, self.names, self.seed = len(dropout), dropout, names, seed
 
+    @abstractmethod
     def random_cardinality(self, per_round: int) -> float:
         """Return C of random selection."""
-        ...
 
+    @abstractmethod
     def trade(self, plan: BatchPlan, per_round: int) -> Trade:
         """Return C, skipped and F of a plan."""
-        ...
 
     def cardinality_after(self, plan: BatchPlan, per_round: int, leaving: float) -> float:
-        """Return C once each user has left for good with probability `leaving`, its batch with it."""
-        ...
+        """Return C once each user has left for good with probability `leaving`, its batch with it.
 
+        It is the mean over drawn years, of which large populations need fewer: they vary little.
+        """
+        rng, left = np.random.default_rng(self.seed), _survival(plan, leaving)
+        years = max(4, min(SIMULATED_YEARS, MOST_SIMULATED_BATCHES // len(plan)))
+        total = 0.0
+        for _ in range(years):
+            staying = np.flatnonzero(rng.random(len(plan)) < left)
+            if len(staying):
+                total += self.trade(keep(plan, staying), per_round).cardinality
+        return total / years
+
+    @abstractmethod
     def homogeneity(self, plan: BatchPlan) -> float:
         """Return how alike the users of a batch are: 0 as in a random plan, 1 if they are all the same."""
-        ...
 
 
-class KnownDropout:
+class KnownDropout(Population):
     """Users that drop out independently with known probabilities.
 
     Exact wherever any k whole batches make a cohort and no k + 1 do (always when T divides N): C by the
@@ -70,12 +79,8 @@ class KnownDropout:
     8.4
     """
 
-    names: tuple[str, ...] | None = None
-
     def __init__(self, dropout: FloatArray, seed: int) -> None:
-        self.dropout = check_probabilities(dropout, "dropout")
-        self.users = len(self.dropout)
-        self.seed = seed
+        super().__init__(check_probabilities(dropout, "dropout"), None, seed)
 
     def random_cardinality(self, per_round: int) -> float:
         """Return K times the probability that K users are available."""
@@ -94,16 +99,16 @@ class KnownDropout:
         return _simulate(plan, per_round, rounds, rng)
 
     def cardinality_after(self, plan: BatchPlan, per_round: int, leaving: float) -> float:
-        """Return C once each user has left for good with probability `leaving`, its batch with it.
+        """Return C once each user has left for good, its batch with it: exact for batches of one size.
 
         Fewer batches than fit may be left: then a round takes all of them. With batches of one size s, k of
         which fit, σ_b a batch's chance to be left and a_b to be whole,
 
             C = s (k P(W ≥ k) + Σ_{m<k} m P(m batches are left, and whole)),   W ~ Σ Bern(σ_b a_b).
         """
-        left, whole = _survival(plan, leaving), self._whole(plan)
         if np.ptp(plan.sizes) > 0:
-            return _mean_over_years(self, plan, per_round, left, np.random.default_rng(self.seed))
+            return super().cardinality_after(plan, per_round, leaving)
+        left, whole = _survival(plan, leaving), self._whole(plan)
         size = int(plan.sizes[0])
         most = min(per_round // size, len(plan))
         served = most * at_least(left * whole, most)
@@ -123,15 +128,12 @@ class KnownDropout:
         return np.multiply.reduceat(1.0 - self.dropout[plan.members], plan.starts[:-1])
 
 
-class RecordedAvailability:
+class RecordedAvailability(Population):
     """Users of whom a log says who was online when; plans are judged by replaying it."""
 
     def __init__(self, log: AvailabilityLog, seed: int) -> None:
+        super().__init__(log.dropout, log.names, seed)
         self.log = log
-        self.users = log.users
-        self.names = log.names
-        self.dropout = log.dropout
-        self.seed = seed
 
     def random_cardinality(self, per_round: int) -> float:
         """Return K times the share of recorded rounds in which K users were online."""
@@ -142,11 +144,6 @@ class RecordedAvailability:
         recorded = [plan.whole(online) for online in self.log.online]
         rounds: Iterator[IntArray] = chain.from_iterable(repeat(recorded, -(-SIMULATED_ROUNDS // len(recorded))))
         return _simulate(plan, per_round, rounds, np.random.default_rng(self.seed))
-
-    def cardinality_after(self, plan: BatchPlan, per_round: int, leaving: float) -> float:
-        """Return C once each user has left for good with probability `leaving`, its batch with it."""
-        left = _survival(plan, leaving)
-        return _mean_over_years(self, plan, per_round, left, np.random.default_rng(self.seed))
 
     def homogeneity(self, plan: BatchPlan) -> float:
         """Return how far users of a batch are online together, or equally often, above a random plan's."""
@@ -184,19 +181,6 @@ def _simulate(plan: BatchPlan, per_round: int, rounds: Iterable[IntArray], rng: 
 def _survival(plan: BatchPlan, leaving: float) -> FloatArray:
     """Return each batch's probability to be left when every user leaves with this one."""
     return np.asarray((1.0 - leaving) ** plan.sizes, dtype=np.float64)
-
-
-def _mean_over_years(
-    population: Population, plan: BatchPlan, per_round: int, left: FloatArray, rng: np.random.Generator
-) -> float:
-    """Return C averaged over drawn years, at whose ends each batch is left with probability `left`."""
-    total = 0.0
-    years = max(4, min(SIMULATED_YEARS, MOST_SIMULATED_BATCHES // len(plan)))
-    for _ in range(years):
-        staying = np.flatnonzero(rng.random(len(plan)) < left)
-        if len(staying):
-            total += population.trade(keep(plan, staying), per_round).cardinality
-    return total / years
 
 
 def _between_batches(plan: BatchPlan, values: FloatArray) -> float:
