@@ -1,6 +1,6 @@
 """What the records add up to, and the rules that every further one must keep."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import singledispatchmethod
 from typing import TypeAlias
@@ -86,6 +86,9 @@ def _check_retired(now: IntArray, before: BatchPlan, retired: BoolArray) -> None
 
 Change: TypeAlias = Callable[[], Round | None]
 """Makes the change that an event means, and returns the round that it closes."""
+Rule: TypeAlias = Iterator[Round | None]
+"""Checks an event, and changes nothing up to its first yield; then it makes the change, and yields the round that
+this closes, if it does."""
 
 
 class History:
@@ -125,7 +128,9 @@ class History:
         """Check an event against the rules and return what it will change, for when it is stored."""
         if (self.ledger == "") != isinstance(event, events.Created):
             raise UsageError("a ledger begins with its creation, and has only one")
-        return self._prepare(event, time)
+        rule = self._rule(event, time)
+        next(rule)
+        return lambda: next(rule, None)
 
     def open_round(self) -> Round | None:
         """Return the round that is open."""
@@ -139,33 +144,31 @@ class History:
         return self.retired_users[self.plan.members[self.plan.starts[:-1]]]
 
     @singledispatchmethod
-    def _prepare(self, event: events.Event, time: int) -> Change:
+    def _rule(self, event: events.Event, time: int) -> Rule:
         del time
         raise TypeError(f"there is no rule for events of the kind {type(event).__name__}")
 
-    @_prepare.register
-    def _created(self, event: events.Created, _: int) -> Change:
+    @_rule.register
+    def _created(self, event: events.Created, _: int) -> Rule:
         if event.version != events.VERSION or not event.ledger:
             raise UsageError(
                 f"the records have the version {event.version}; this Coterie reads version {events.VERSION}: use "
                 f"the one that wrote them"
             )
+        yield None
+        self.ledger = event.ledger
 
-        def change() -> None:
-            self.ledger = event.ledger
-
-        return change
-
-    @_prepare.register
-    def _bound(self, event: events.Bound, _: int) -> Change:
+    @_rule.register
+    def _bound(self, event: events.Bound, _: int) -> Rule:
         again = self.files.keys() & event.files.keys()
         if again or not event.files:
             which = f"{min(again)!r} is bound already" if again else "no file is named"
             raise UsageError(f"{which}; a file is bound once, and for good")
-        return lambda: self.files.update(event.files)
+        yield None
+        self.files.update(event.files)
 
-    @_prepare.register
-    def _enrolled(self, event: events.Enrolled, _: int) -> Change:
+    @_rule.register
+    def _enrolled(self, event: events.Enrolled, _: int) -> Rule:
         if not event.names or len(event.names) != len(event.keys):
             raise UsageError(f"{len(event.names)} names were given with {len(event.keys)} keys; give one per user")
         if not all(event.names) or any("\0" in name for name in event.names):
@@ -175,20 +178,17 @@ class History:
         if again or len(fresh) < len(event.names):
             which = f"{min(again)!r} is enrolled already" if again else "two users have the same name"
             raise UsageError(f"{which}; every user needs a name of its own")
+        yield None
+        self._name_set.update(fresh)
+        self.names.extend(event.names)
+        self.keys.extend(event.keys)
+        added = np.zeros(len(event.names), dtype=np.int64)
+        self.counts = np.concatenate((self.counts, added))
+        self.bonds = np.concatenate((self.bonds, added + FREE))
+        self.retired_users = np.concatenate((self.retired_users, added > 0))
 
-        def change() -> None:
-            self._name_set.update(fresh)
-            self.names.extend(event.names)
-            self.keys.extend(event.keys)
-            added = np.zeros(len(event.names), dtype=np.int64)
-            self.counts = np.concatenate((self.counts, added))
-            self.bonds = np.concatenate((self.bonds, added + FREE))
-            self.retired_users = np.concatenate((self.retired_users, added > 0))
-
-        return change
-
-    @_prepare.register
-    def _planned(self, event: events.Planned, _: int) -> Change:
+    @_rule.register
+    def _planned(self, event: events.Planned, _: int) -> Rule:
         if self.open is not None:
             raise UsageError(f"round {self.open.event.round} is open; a plan changes between rounds")
         oldest = 0 if self.plan is None else self.plan.users
@@ -197,25 +197,23 @@ class History:
                 f"the plan is for {event.users} users; give one for at least the {oldest} of the plan before and "
                 f"at most the {len(self.names)} that are enrolled"
             )
-        plan = BatchPlan(event.users, event.privacy, event.batches.members, event.batches.starts)
+        names = tuple(self.names[: event.users])
+        plan = BatchPlan(event.users, event.privacy, event.batches.members, event.batches.starts, names)
         check_successor(plan, self.plan, self.bonds, self.retired_users)
+        yield None
+        same = _same_batches(self.plan, plan)
+        failures = np.zeros(len(plan), dtype=np.int64)
+        failures[list(same.values())] = self.failures[list(same)]
+        self.failures = failures
+        self.charters = {same[batch]: charter for batch, charter in self.charters.items() if batch in same}
+        left = np.ones(len(self.names), dtype=np.bool_)
+        left[plan.members] = False
+        self.retired_users |= left & (self.bonds != FREE)
+        self.plan = plan
+        self.plans += 1
 
-        def change() -> None:
-            same = _same_batches(self.plan, plan)
-            failures = np.zeros(len(plan), dtype=np.int64)
-            failures[list(same.values())] = self.failures[list(same)]
-            self.failures = failures
-            self.charters = {same[batch]: charter for batch, charter in self.charters.items() if batch in same}
-            left = np.ones(len(self.names), dtype=np.bool_)
-            left[plan.members] = False
-            self.retired_users |= left & (self.bonds != FREE)
-            self.plan = plan
-            self.plans += 1
-
-        return change
-
-    @_prepare.register
-    def _chartered(self, event: events.Chartered, _: int) -> Change:
+    @_rule.register
+    def _chartered(self, event: events.Chartered, _: int) -> Rule:
         if len(event.batches) != len(event.charters) or not all(each is not None for each in event.charters):
             raise UsageError(f"{len(event.charters)} charters were given for {len(event.batches)} batches")
         self._check_batches(event.plan, event.batches, "chartered")
@@ -223,28 +221,23 @@ class History:
         again = self.charters.keys() & charters.keys()
         if again:
             raise UsageError(f"batch {min(again)} has a charter already, which its members signed for good")
-        return lambda: self.charters.update(charters)
+        yield None
+        self.charters.update(charters)
 
-    @_prepare.register
-    def _retired(self, event: events.Retired, _: int) -> Change:
+    @_rule.register
+    def _retired(self, event: events.Retired, _: int) -> Rule:
         users = self._check_batches(event.plan, event.batches, "retired")
         if self.retired_users[users].any():
             raise UsageError("a batch was retired already")
+        yield None
+        self.retired_users[users] = True
 
-        def change() -> None:
-            self.retired_users[users] = True
-
-        return change
-
-    @_prepare.register
-    def _overridden(self, event: events.Overridden, _: int) -> Change:
+    @_rule.register
+    def _overridden(self, event: events.Overridden, _: int) -> Rule:
         users = self._check_batches(event.plan, event.batches, "overridden")
-
-        def change() -> None:
-            self.bonds[users] = FREE
-            self.charters = {b: c for b, c in self.charters.items() if b not in set(event.batches.tolist())}
-
-        return change
+        yield None
+        self.bonds[users] = FREE
+        self.charters = {b: c for b, c in self.charters.items() if b not in set(event.batches.tolist())}
 
     def _check_batches(self, plan: int, batches: IntArray, done: str) -> IntArray:
         """Return the users of batches of the plan in force; refuse others."""
@@ -257,8 +250,8 @@ class History:
             raise UsageError(f"batch {batches[-1]} cannot be {done}: the plan has {known} batches")
         return self.plan.users_of(batches)
 
-    @_prepare.register
-    def _opened(self, event: events.Opened, time: int) -> Change:
+    @_rule.register
+    def _opened(self, event: events.Opened, time: int) -> Rule:
         self._check_next(event.round, "opened")
         if event.plan != self.plans:
             origin = f"of plan {event.plan}" if event.plan else "not of batches"
@@ -272,19 +265,16 @@ class History:
         current = CurrentRound.of(event, time, self.plan)
         if self.retired_users[current.users].any():
             raise UsageError(f"round {event.round} asks a batch that was retired; retired is for good")
+        yield None
+        self.open = current
+        self.next_round += 1
+        if self.plan is not None:
+            sizes = self.plan.sizes[event.asked]
+            smallest = np.minimum.reduceat(current.members, np.cumsum(sizes) - sizes)
+            self.bonds[current.members] = np.repeat(smallest, sizes)
 
-        def change() -> None:
-            self.open = current
-            self.next_round += 1
-            if self.plan is not None:
-                sizes = self.plan.sizes[event.asked]
-                smallest = np.minimum.reduceat(current.members, np.cumsum(sizes) - sizes)
-                self.bonds[current.members] = np.repeat(smallest, sizes)
-
-        return change
-
-    @_prepare.register
-    def _closed(self, event: events.Closed, time: int) -> Change:
+    @_rule.register
+    def _closed(self, event: events.Closed, time: int) -> Rule:
         current = self.check_open(event.round, "closed")
         learned = current.users_at(event.learned, whole=event.whole)
         if not event.whole and current.places(learned)[0]:
@@ -299,66 +289,57 @@ class History:
         if event.committed == bool(event.reason):
             raise UsageError(f"round {event.round}: a round has a result, or a reason why it has none")
         alone, lost = current.users[event.alone], current.losses(event.reasons, event.lost)
+        yield None
+        self.open = None
+        self.steps += 1
+        if event.committed:
+            # A user in several sets of one round took part once; a sealed batch that was lost, not at all.
+            left_out = current.users_asked(list(lost)) if current.event.sealed else NOBODY
+            self.counts[np.setdiff1d(np.concatenate((*learned, alone)), left_out)] += 1
+        if self.plan is not None and len(lost) < len(asked := current.event.asked):
+            # Where nobody came through, the fault may be anybody's: no batch's record is touched.
+            self.failures[asked] = np.where(np.isin(asked, list(lost)), self.failures[asked] + 1, 0)
+        yield replace(
+            current.without_report(State.COMMITTED if event.committed else State.ABANDONED),
+            closed=time,
+            learned=learned,
+            alone=alone,
+            assumed=False,
+            lost=lost,
+            reason=event.reason,
+            metrics=event.metrics,
+            files=event.files,
+        )
 
-        def change() -> Round:
-            self.open = None
-            self.steps += 1
-            if event.committed:
-                # A user in several sets of one round took part once; a sealed batch that was lost, not at all.
-                left_out = current.users_asked(list(lost)) if current.event.sealed else NOBODY
-                self.counts[np.setdiff1d(np.concatenate((*learned, alone)), left_out)] += 1
-            if self.plan is not None and len(lost) < len(asked := current.event.asked):
-                # Where nobody came through, the fault may be anybody's: no batch's record is touched.
-                self.failures[asked] = np.where(np.isin(asked, list(lost)), self.failures[asked] + 1, 0)
-            return replace(
-                current.without_report(State.COMMITTED if event.committed else State.ABANDONED),
-                closed=time,
-                learned=learned,
-                alone=alone,
-                assumed=False,
-                lost=lost,
-                reason=event.reason,
-                metrics=event.metrics,
-                files=event.files,
-            )
-
-        return change
-
-    @_prepare.register
-    def _exposed(self, event: events.Exposed, _: int) -> Change:
+    @_rule.register
+    def _exposed(self, event: events.Exposed, _: int) -> Rule:
         self._check_known(event.round)
         if self.open is not None and self.open.event.round == event.round:
             raise UsageError(f"round {event.round} is open: what was learned in it is told when it is closed")
         users = np.concatenate((event.learned.members, event.alone))
         if len(users) == 0 or int(users.max()) >= len(self.names):
             raise UsageError(f"round {event.round}: what came late names nobody, or a user who is not enrolled")
-        return _nothing
+        yield None
 
-    @_prepare.register
-    def _unfinished(self, event: events.Unfinished, time: int) -> Change:
+    @_rule.register
+    def _unfinished(self, event: events.Unfinished, time: int) -> Rule:
         current = self.check_open(event.round, "left unfinished")
+        yield None
+        self.open = None
+        yield replace(current.without_report(State.UNFINISHED), closed=time)
 
-        def change() -> Round:
-            self.open = None
-            return replace(current.without_report(State.UNFINISHED), closed=time)
-
-        return change
-
-    @_prepare.register
-    def _skipped(self, event: events.Skipped, time: int) -> Change:
+    @_rule.register
+    def _skipped(self, event: events.Skipped, time: int) -> Rule:
         self._check_next(event.round, "skipped")
+        yield None
+        self.next_round += 1
+        self.steps += 1
+        yield Round(event.round, State.SKIPPED, time, time, plan=self.plans, reason=event.reason)
 
-        def change() -> Round:
-            self.next_round += 1
-            self.steps += 1
-            return Round(event.round, State.SKIPPED, time, time, plan=self.plans, reason=event.reason)
-
-        return change
-
-    @_prepare.register
-    def _noted(self, event: events.Noted, _: int) -> Change:
+    @_rule.register
+    def _noted(self, event: events.Noted, _: int) -> Rule:
         self._check_known(event.round)
-        return _nothing
+        yield None
 
     def _check_next(self, number: int, done: str) -> None:
         if self.open is not None:
@@ -376,10 +357,6 @@ class History:
     def _check_known(self, number: int) -> None:
         if number >= self.next_round:
             raise UsageError(f"round {number} is not known; the last round is {self.next_round - 1}")
-
-
-def _nothing() -> None:
-    """Change nothing: the record says it all."""
 
 
 def _same_batches(before: BatchPlan | None, plan: BatchPlan) -> dict[int, int]:

@@ -1,8 +1,10 @@
 """Reading the chain: what its records add up to, for callers, and whether anything in it is wrong."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -14,24 +16,16 @@ from coterie.ledger.store import BEGINNING, Damaged, Head, Location, Record, Sto
 from coterie.values import BatchPlan, BoolArray, IntArray, ParticipationLog
 
 
-@dataclass
-class _Afterwards:
-    """What came to be known of a round after it was closed."""
-
-    learned: list[IntArray] = field(default_factory=list)
-    alone: list[IntArray] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-
-    def add_to(self, each: Round) -> Round:
-        return replace(
-            each,
-            learned=(*each.learned, *self.learned),
-            alone=np.unique(np.concatenate((each.alone, *self.alone))) if self.alone else each.alone,
-            late=len(self.learned),
-            metrics={**each.metrics, **self.metrics},
-            files={**each.files, **self.files},
-        )
+def _with_later(each: Round, later: Noted | Exposed) -> Round:
+    """Return a round with what came to be known of it after it was closed."""
+    if isinstance(later, Noted):
+        return replace(each, metrics={**each.metrics, **later.metrics}, files={**each.files, **later.files})
+    return replace(
+        each,
+        learned=(*each.learned, *later.learned),
+        alone=np.union1d(each.alone, later.alone),
+        late=each.late + len(later.learned),
+    )
 
 
 class SnapshotBuilder:
@@ -40,7 +34,7 @@ class SnapshotBuilder:
     def __init__(self) -> None:
         self.history = History()
         self._rounds: list[Round] = []
-        self._afterwards: dict[int, _Afterwards] = {}
+        self._later: defaultdict[int, list[Noted | Exposed]] = defaultdict(list)
         self._asked, self._lost = NOBODY, NOBODY
         self._retired: list[BatchChange] = []
         self._overrides: list[BatchChange] = []
@@ -58,14 +52,8 @@ class SnapshotBuilder:
         match event:
             case Opened():
                 self._asked_batches.update(event.asked.tolist() if event.plan else ())
-            case Noted():
-                afterwards = self._afterwards.setdefault(event.round, _Afterwards())
-                afterwards.metrics.update(event.metrics)
-                afterwards.files.update(event.files)
-            case Exposed():
-                afterwards = self._afterwards.setdefault(event.round, _Afterwards())
-                afterwards.learned.extend(event.learned)
-                afterwards.alone.append(event.alone)
+            case Noted() | Exposed():
+                self._later[event.round].append(event)
             case Retired() | Overridden() if before is not None:
                 changes = self._retired if isinstance(event, Retired) else self._overrides
                 for batch in event.batches.tolist():
@@ -124,16 +112,16 @@ class SnapshotBuilder:
         asked, lost = (counts.copy() for counts in self._counts())
         if current is not None:
             self._count(current, asked, lost)
-        plan, nothing = history.plan, _Afterwards()
+        plan = history.plan
         return Snapshot(
             id=history.ledger,
             head=head,
             names=tuple(history.names),
-            plan=None if plan is None else replace(plan, names=tuple(history.names[: plan.users])),
+            plan=plan,
             plan_number=history.plans,
             charters=dict(history.charters),
             files=dict(history.files),
-            rounds=tuple(self._afterwards.get(each.number, nothing).add_to(each) for each in rounds),
+            rounds=tuple(reduce(_with_later, self._later.get(each.number, ()), each) for each in rounds),
             steps=history.steps,
             counts=history.counts.copy(),
             asked=_least(asked, plan),
@@ -164,7 +152,6 @@ class LedgerReader:
         self._builder: SnapshotBuilder | None = SnapshotBuilder()
         self._history = self._builder.history
         self._head = Head(0, BEGINNING)
-        self._plan_with_names: tuple[int, BatchPlan] | None = None
         self.refresh()
 
     @property
@@ -206,12 +193,7 @@ class LedgerReader:
     @property
     def plan(self) -> BatchPlan | None:
         """The plan in force."""
-        plan, number = self._history.plan, self._history.plans
-        if plan is None:
-            return None
-        if self._plan_with_names is None or self._plan_with_names[0] != number:
-            self._plan_with_names = number, replace(plan, names=tuple(self._history.names[: plan.users]))
-        return self._plan_with_names[1]
+        return self._history.plan
 
     @property
     def plan_number(self) -> int:
