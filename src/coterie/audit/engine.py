@@ -148,35 +148,33 @@ class Audit:
 
     def _eliminate(self, index: int) -> None:
         members = self._sets[index]
-        parents = self.strong.add(members)
-        if self._form is None:
+        parents, form = self.strong.add(members), self._form
+        if form is None:
             return
         if self.strong.classes > MOST_CLASSES:
             self._stop_eliminating()
             return
         for parent in parents.tolist():
-            self._form.add_column(parent if parent >= 0 else None)
-        if self._form.nullity == 0:
+            form.add_column(parent if parent >= 0 else None)
+        if form.nullity == 0:
             return  # the rank is full: every further set of whole classes is a combination
-        if self._form.add(np.unique(self.strong.class_of[members])):
+        if form.add(np.unique(self.strong.class_of[members])):
             self._basis.append(index)
-            self._propose(index)
+            self._propose(index, form)
         elif (key := members.tobytes()) not in self._seen:
             self._dependent.append(index)
             self._seen.add(key)
             return
         self._seen.add(members.tobytes())
 
-    def _propose(self, index: int) -> None:
+    def _propose(self, index: int, form: Echelon) -> None:
         """Note who is newly isolated modulo the prime; a full rank proves it at once."""
-        if self._form is None:
-            return
-        alone = self._form.unit_columns()
+        alone = form.unit_columns()
         alone = alone[self.strong.sizes[alone] == 1]
         if len(alone) <= len(self._proposed):
             return
         users = np.flatnonzero(np.isin(self.strong.class_of, alone))
-        proof = FullRank(index + 1, self._form.prime) if self._form.nullity == 0 else None
+        proof = FullRank(index + 1, form.prime) if form.nullity == 0 else None
         for user in users.tolist():
             if user not in self._proposed:
                 self._proposed[user] = index
@@ -238,7 +236,7 @@ class Audit:
         """
         if self._form is None or not self._dependent:
             return
-        basis = self._row_basis(self._form)
+        basis = RowBasis(self._rows(self._basis), self._form.pivots)
         last = self._basis[-1]
         late = [index for index in self._dependent if index > last]
         early = [index for index in self._dependent if index < last]
@@ -261,9 +259,6 @@ class Audit:
             row[self.strong.class_of[self._sets[index]]] = 1
         return rows
 
-    def _row_basis(self, form: Echelon) -> RowBasis:
-        return RowBasis(self._rows(self._basis), form.pivots)
-
     def combinations(self, users: list[int]) -> dict[int, Combination]:
         """Return for isolated users the combination of learned sets that isolates each of them."""
         proofs = self._express(users)
@@ -278,10 +273,10 @@ class Audit:
             return {}
         targets = np.zeros((len(users), self.strong.classes), dtype=np.uint8)
         targets[np.arange(len(users)), self.strong.class_of[users]] = 1
-        expressions = zip(users, self._row_basis(self._form).express(targets), strict=True)
+        expressions = RowBasis(self._rows(self._basis), self._form.pivots).express(targets)
         return {
             user: self._combination(expression)
-            for user, expression in expressions
+            for user, expression in zip(users, expressions, strict=True)
             if expression is not None and self.strong.class_sizes()[user] == 1
         }
 

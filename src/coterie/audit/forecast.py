@@ -1,10 +1,9 @@
 """What further rounds will do to the levels: by the plan and the seal where there are any, else by simulation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -112,8 +111,7 @@ def forecast(
             "the forecast", f"{counted(worst.users, 'user')} are more than the {MOST_USERS} that can be simulated"
         )
     draw = _draw_batches(evidence) if policy is Policy.LOSSES else _draw_users(evidence.log)
-    trial = partial(_trial, level=level, draw=draw, rng=rng, should_stop=should_stop)
-    results = _simulate(worst, trials, trial, should_stop)
+    results = list(_continuations(worst, trials, level=level, draw=draw, rng=rng, should_stop=should_stop))
     if not results:
         return Omission("the forecast", "its share of the time was too short for one continuation of the log")
     return Forecast(policy, level, None, len(results), *map(_span, zip(*results, strict=True)))
@@ -195,29 +193,30 @@ TrialResult: TypeAlias = tuple[int | None, int | None, int | None]
 """After how many further rounds the level falls, the first user is isolated, and everyone is."""
 
 
-def _simulate(
+Draw: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
+"""Draws the learned sets of one further round."""
+
+
+def _continuations(
     log: ParticipationLog,
     trials: int,
-    trial: Callable[[IsolatedUsers], TrialResult | None],
+    *,
+    level: int,
+    draw: Draw,
+    rng: np.random.Generator,
     should_stop: Callable[[], bool],
-) -> list[TrialResult]:
+) -> Iterator[TrialResult]:
     """Continue the log so many times, or as often as there is time."""
     now = IsolatedUsers(log.users)
     for _, members in log.sets():
         if should_stop():
-            return []
+            return
         now.add(members)
-    results: list[TrialResult] = []
     for _ in range(trials):
-        outcome = trial(deepcopy(now))
+        outcome = _trial(deepcopy(now), level, draw, rng, should_stop)
         if outcome is None:
-            break
-        results.append(outcome)
-    return results
-
-
-Draw: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
-"""Draws the learned sets of one further round."""
+            return
+        yield outcome
 
 
 def _draw_users(log: ParticipationLog) -> Draw:

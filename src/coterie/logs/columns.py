@@ -83,9 +83,9 @@ def column_named(place: str, header: Sequence[str], name: str, option: str) -> i
     raise UsageError(f"{place}: there is no column {name!r} for {option}; {name_columns(header)}")
 
 
-def name_columns(header: Sequence[str], most: int = 12) -> str:
+def name_columns(header: Sequence[str]) -> str:
     """Name the columns of a table."""
-    return f"the columns are {listing(map(repr, header), most)}" if header else "there are no columns"
+    return f"the columns are {listing(map(repr, header))}" if header else "there are no columns"
 
 
 def truth(cells: set[str]) -> dict[str, bool] | None:

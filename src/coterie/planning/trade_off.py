@@ -26,7 +26,7 @@ from coterie.planning.options import (
 from coterie.planning.population import KnownDropout, Population, RecordedAvailability, halves
 from coterie.selection import draw_dropout
 from coterie.values import AvailabilityLog, BatchPlan
-from coterie.values.checks import check_parameters, check_probabilities
+from coterie.values.checks import check_parameters
 from coterie.values.words import counted
 
 MOST_USERS = 2_000_000
@@ -208,7 +208,6 @@ def _population(
     check_parameters(users, 1)
     _check_users(users)
     choices = [float(dropout)] if isinstance(dropout, int | float) else list(dropout or ())
-    check_probabilities(choices, "dropout")
     probabilities = draw_dropout(choices, users, np.random.default_rng(seed))
     several = f", drawn with seed {seed}" if len(choices) > 1 else ""
     return KnownDropout(probabilities, seed), f"dropout {','.join(f'{choice:g}' for choice in choices)}{several}"

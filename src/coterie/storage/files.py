@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -182,7 +182,7 @@ class FileLock:
     coterie.errors.UsageError: this folder is in use by process ... on ..., since ...; wait for it, or stop it
     """
 
-    def __init__(self, path: Path, what: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, path: Path, what: str) -> None:
         """Take the lock of a file, or say who has it; `what` is what the lock is for."""
         with writing(path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -198,11 +198,8 @@ class FileLock:
             raise UsageError(f"{path} cannot be locked: {error.strerror}; use a disk that has locks") from None
         # A child that was forked would hold the lock beyond our own death.
         os.register_at_fork(after_in_child=self.release)
-        about = {
-            "process": os.getpid(),
-            "host": socket.gethostname(),
-            "since": now().isoformat(timespec="seconds"),
-        }
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        about = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
         with writing(path):
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, json.dumps(about).encode(), 0)
