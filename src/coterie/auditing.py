@@ -12,6 +12,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,11 +118,12 @@ def _at_hand(log: ParticipationLog | Evidence, rounds: int | None) -> tuple[Evid
 
 def _against(evidence: Evidence, plan: BatchPlan | str | os.PathLike[str]) -> Evidence:
     """Return evidence that is held against another plan, user by user of the same name."""
-    from coterie.storage.plans import read_plan
+    if not isinstance(plan, BatchPlan):
+        from coterie.storage.plans import read_plan
 
-    agreed = plan if isinstance(plan, BatchPlan) else read_plan(Path(plan))
-    numbers = plan_numbers(evidence.log, agreed)
-    return replace(evidence, plan=agreed, plan_numbers=numbers, plan_since=0, sealed=False)
+        plan = read_plan(plan)
+    numbers = plan_numbers(evidence.log, plan)
+    return replace(evidence, plan=plan, plan_numbers=numbers, plan_since=0, sealed=False)
 
 
 def _numbers(names: Iterable[str], log: ParticipationLog) -> tuple[int, ...]:
@@ -135,15 +137,8 @@ def _numbers(names: Iterable[str], log: ParticipationLog) -> tuple[int, ...]:
 
 def _countdown(seconds: float) -> Callable[[], float]:
     """Return a clock of the seconds that are left, which starts at the first look."""
-    end: float | None = None
-
-    def time_left() -> float:
-        nonlocal end
-        if end is None:
-            end = time.monotonic() + seconds
-        return end - time.monotonic()
-
-    return time_left
+    end = cache(lambda: time.monotonic() + seconds)
+    return lambda: end() - time.monotonic()
 
 
 def _read(place: str | os.PathLike[str], rounds: int | None, columns: Mapping[str, Any]) -> tuple[Evidence, int]:

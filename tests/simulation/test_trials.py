@@ -18,7 +18,7 @@ from coterie.selection import (
     user_partition,
 )
 from coterie.simulation import MEASURES, Scheme, Simulation, Summary, run_trial, run_trials, trial_log
-from coterie.simulation.setting import with_unsealed
+from coterie.simulation.setting import schemes_of
 from support.selectors import OwnSelector
 
 PAPER = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -150,7 +150,14 @@ def test_a_selector_of_batches_need_not_be_ours():
     availability = IndependentDropout(np.full(60, 0.1))
     own, ours = (
         Simulation(
-            30, 6, 60, with_unsealed({"T3": selector}, 0.05), availability, lost=0.05, leaving=0.005, joining=0.3
+            30,
+            6,
+            60,
+            schemes_of([("T3", selector)], None, 30, 6, 0.05),
+            availability,
+            lost=0.05,
+            leaving=0.005,
+            joining=0.3,
         )
         for selector in (OwnSelector(batches(3, 30, 6)), batches(3, 30, 6))
     )

@@ -15,6 +15,7 @@ import numpy as np
 
 from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.ledger import Ledger, State
+from coterie.ledger.rounds import NOBODY
 from coterie.selection.selectors import Selector
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
 
@@ -32,10 +33,6 @@ LIARS = "liars"
 """The metric of a committed round that counts the users who are proven to have broken the protocol."""
 
 
-def _nobody() -> IntArray:
-    return np.zeros(0, dtype=np.int64)
-
-
 @dataclass(frozen=True, eq=False)
 class RoundOutcome:
     """How a round ended: committed (with a mean), abandoned or skipped (with a reason)."""
@@ -45,9 +42,9 @@ class RoundOutcome:
     cohort: Cohort | None = None
     learned: tuple[IntArray, ...] = ()
     """The sets of users whose sum the server could open, whether or not it did."""
-    alone: IntArray = field(default_factory=_nobody)
+    alone: IntArray = field(default_factory=lambda: NOBODY)
     """Users of whom the server saw, or may know, the update by itself."""
-    included: IntArray = field(default_factory=_nobody)
+    included: IntArray = field(default_factory=lambda: NOBODY)
     """The users whose updates are in the mean."""
     mean: FloatArray | None = None
     """The weighted mean of the updates of the included users."""
@@ -139,11 +136,6 @@ class Aggregation(Protocol):
         ...
 
 
-def _keep_nothing(outcome: RoundOutcome) -> Mapping[str, str]:
-    del outcome
-    return {}
-
-
 class Coordinator:
     """Runs rounds over a ledger, one at a time, also beside other coordinators of the same ledger.
 
@@ -192,7 +184,7 @@ class Coordinator:
         self,
         available: BoolArray,
         aggregation: Aggregation,
-        keep: Callable[[RoundOutcome], Mapping[str, str]] = _keep_nothing,
+        keep: Callable[[RoundOutcome], Mapping[str, str]] = lambda _: {},
         step: int | None = None,
     ) -> RoundOutcome:
         """Run the next round among the available users.

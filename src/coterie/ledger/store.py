@@ -94,10 +94,8 @@ class Head:
 class Store(Protocol):
     """A database that keeps records; it knows nothing of what they mean."""
 
-    @property
-    def place(self) -> str:
-        """Where the records are, for messages; never with a password."""
-        ...
+    place: str
+    """Where the records are, for messages; never with a password."""
 
     @property
     def durable(self) -> bool:

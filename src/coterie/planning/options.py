@@ -104,25 +104,25 @@ def feasible_levels(users: int, per_round: int, privacy: int | None = None) -> l
 def options(
     levels: Iterable[int],
     per_round: int,
-    made_from: Population,
-    judged_on: Population,
+    earlier: Population,
+    later: Population,
     *,
     mixing: float = 0.0,
     deal: bool = False,
     churn: float | None = None,
     seed: int = 0,
 ) -> Iterator[Option]:
-    """Yield every kind of plan at every level; plans come from one population and are judged on another.
+    """Yield every kind of plan at every level; plans are made from `earlier` users and judged on `later` ones.
 
-    The two are the same for known dropout. With a log they are its halves: a plan judged on the rounds that it
-    was made from would look better than it is.
+    The two are the same for known dropout. With a log they are its halves: on the rounds that a plan was made
+    from it would look better than it is.
     """
-    reference = judged_on.random_cardinality(per_round)
+    reference = later.random_cardinality(per_round)
     for privacy in levels:
-        for kind, make in plan_makers(made_from, mixing, seed, deal=deal).items():
+        for kind, make in plan_makers(earlier, mixing, seed, deal=deal).items():
             plan = make(privacy)
             family = Family(plan, per_round)
-            trade = judged_on.trade(plan, per_round)
+            trade = later.trade(plan, per_round)
             yield Option(
                 privacy=privacy,
                 kind=kind,
@@ -132,8 +132,8 @@ def options(
                 family_size=family.size,
                 trade=trade,
                 rounds_factor=reference / trade.cardinality if trade.cardinality else math.inf,
-                homogeneity=judged_on.homogeneity(plan),
-                churn=None if churn is None else _churn(plan, per_round, judged_on, churn),
+                homogeneity=later.homogeneity(plan),
+                churn=None if churn is None else _churn(plan, per_round, later, churn),
             )
 
 

@@ -160,13 +160,11 @@ def plan(
         raise UsageError(
             f"mixing is {mixing}, but all users are away equally often, so it changes nothing; leave it out"
         )
-    made_from, judged_on = halves(population)
+    earlier, later = halves(population)
     levels = feasible_levels(population.users, per_round, privacy)
     makers = plan_makers(population, mixing, seed, deal=deal)
     candidates: list[Option] = []
-    for option in options(
-        levels, per_round, made_from, judged_on, mixing=mixing, deal=deal, churn=churn, seed=seed
-    ):
+    for option in options(levels, per_round, earlier, later, mixing=mixing, deal=deal, churn=churn, seed=seed):
         candidates.append(option)
         progress(len(candidates), len(levels) * len(makers))
     # Whoever asks to deal has a reason in the data against batches of like users; the others are for comparison.
@@ -177,7 +175,7 @@ def plan(
         users=population.users,
         per_round=per_round,
         availability=description,
-        random_cardinality=judged_on.random_cardinality(per_round),
+        random_cardinality=later.random_cardinality(per_round),
         options=tuple(candidates),
         recommended=choice,
         rule_met=rule_met,

@@ -12,16 +12,8 @@ import numpy as np
 
 from coterie.audit import Audit
 from coterie.errors import UsageError
-from coterie.selection import AvailabilityModel, IndependentDropout, Replay, draw_dropout
-from coterie.simulation.setting import (
-    Scheme,
-    Simulation,
-    default_names,
-    plan_selector,
-    room_for_newcomers,
-    schemes_named,
-    with_unsealed,
-)
+from coterie.selection import AvailabilityModel, IndependentDropout, Replay, draw_dropout, selector_named
+from coterie.simulation.setting import Scheme, Simulation, default_names, room_for_newcomers, schemes_of
 from coterie.simulation.trial import MEASURES, MOST_USERS_FOR_ISOLATION, Trial, run_trials, trial_log
 from coterie.values import AvailabilityLog, BatchPlan, FloatArray
 from coterie.values.checks import check_count
@@ -225,14 +217,17 @@ def simulate(
     model, present, shares, description = _availability(users, dropout, availability, room, seed)
     wanted = default_names(present, per_round) if schemes is None else list(schemes)
     record = model.log if isinstance(model, Replay) else None
-    names = [each for each in wanted if isinstance(each, str)]
-    selectors = schemes_named(names, present, per_round, shares, record=record, seed=seed)
-    if plan is not None:
+    selectors = [
+        (name, selector_named(name, present, per_round, shares, rng=np.random.default_rng(seed), record=record))
+        for name in wanted
+        if isinstance(name, str)
+    ]
+    if plan is not None and not isinstance(plan, BatchPlan):
         from coterie.storage.plans import read_plan
 
-        agreed = plan if isinstance(plan, BatchPlan) else read_plan(plan)
-        selectors["plan"] = plan_selector(agreed, present, per_round)
-    all_schemes = (*with_unsealed(selectors, lost), *(each for each in wanted if isinstance(each, Scheme)))
+        plan = read_plan(plan)
+    own = (each for each in wanted if isinstance(each, Scheme))
+    all_schemes = (*schemes_of(selectors, plan, present, per_round, lost), *own)
     simulation = Simulation(present, per_round, rounds, all_schemes, model, seed, lost, leaving, joining)
     result = SimulationResult(simulation, description, trials, tuple(Summary(rounds) for _ in all_schemes))
     for finished in run_trials(simulation, trials, processes):

@@ -1,14 +1,12 @@
 """What to simulate: schemes, also by their names, users, rounds, and who is lost, leaves and joins."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from coterie.errors import UsageError
-from coterie.selection import AvailabilityModel, BatchSelector, PlanSelector, Selector, selector_named
-from coterie.values import AvailabilityLog, BatchPlan, FloatArray
+from coterie.selection import AvailabilityModel, BatchSelector, PlanSelector, Selector
+from coterie.values import BatchPlan
 from coterie.values.checks import check_count, check_parameters, check_probability
 
 
@@ -87,39 +85,18 @@ def default_names(users: int, per_round: int) -> list[str]:
     return ["random", "weighted", "partition", *(f"T{level}" for level in levels[:MOST_LEVELS])]
 
 
-def schemes_named(
-    names: Sequence[str],
-    users: int,
-    per_round: int,
-    dropout: FloatArray | None,
-    *,
-    record: AvailabilityLog | None = None,
-    seed: int = 0,
-) -> dict[str, Selector]:
-    """Return the selectors of some schemes; `dropout` is each user's, or None if nobody knows it.
+def schemes_of(
+    selectors: Iterable[tuple[str, Selector]], plan: BatchPlan | None, users: int, per_round: int, lost: float
+) -> tuple[Scheme, ...]:
+    """Return the schemes of selectors by name, and of a plan, which must be one of these users.
 
-    `record` says who was online when, where that is known; `seed` decides what plans do at random.
+    Where users can be lost, those with batches come sealed and unsealed.
     """
-    selectors = {
-        name: selector_named(name, users, per_round, dropout, rng=np.random.default_rng(seed), record=record)
-        for name in names
-    }
-    if len(selectors) < len(names):
-        raise UsageError(f"a scheme is given twice: {', '.join(names)}")
-    return selectors
-
-
-def plan_selector(plan: BatchPlan, users: int, per_round: int) -> Selector:
-    """Return the selector of a plan, which must be one of these users."""
-    if plan.users != users:
+    if plan is not None and plan.users != users:
         raise UsageError(f"the plan is one of {plan.users} users, not of {users}; give its number of users")
-    return BatchSelector(plan, per_round)
-
-
-def with_unsealed(selectors: dict[str, Selector], lost: float) -> tuple[Scheme, ...]:
-    """Return the schemes; where users can be lost, those with batches come sealed and unsealed."""
+    of_plan = [] if plan is None else [("plan", BatchSelector(plan, per_round))]
     schemes = []
-    for name, selector in selectors.items():
+    for name, selector in (*selectors, *of_plan):
         schemes.append(Scheme(name, selector))
         if lost > 0 and isinstance(selector, PlanSelector):
             schemes.append(Scheme(f"{name} unsealed", selector, sealed=False))

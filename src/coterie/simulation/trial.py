@@ -179,10 +179,10 @@ def run_trials(simulation: Simulation, trials: int, processes: int) -> Iterator[
     check_count(trials, "the number of trials")
     check_count(processes, "the number of processes")
     tasks = ((scheme, trial) for trial in range(trials) for scheme in range(len(simulation.schemes)))
-    if processes == 1:
-        yield from _by_trial((run_trial(simulation, *task) for task in tasks), len(simulation.schemes))
-    else:
-        yield from _by_trial(_in_processes(simulation, tasks, processes), len(simulation.schemes))
+    alone = (run_trial(simulation, *task) for task in tasks)
+    results = alone if processes == 1 else _in_processes(simulation, tasks, processes)
+    while trial := list(islice(results, len(simulation.schemes))):
+        yield trial
 
 
 def _in_processes(simulation: Simulation, tasks: Iterator[tuple[int, int]], processes: int) -> Iterator[Trial]:
@@ -204,11 +204,6 @@ def _in_processes(simulation: Simulation, tasks: Iterator[tuple[int, int]], proc
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
-
-
-def _by_trial(results: Iterator[Trial], schemes: int) -> Iterator[list[Trial]]:
-    while batch := list(islice(results, schemes)):
-        yield batch
 
 
 _simulation: Simulation
