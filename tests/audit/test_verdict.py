@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coterie import BatchPlan, LogBuilder, ParticipationLog, UsageError
@@ -66,6 +66,7 @@ def test_so_many_colluders_wherever_they_stand(log, count):
 
 @settings(deadline=None, max_examples=60)
 @given(small_logs(), st.integers(1, 9))
+@example(ParticipationLog.from_dense([[0, 0, 0], [0, 0, 1]]), 1)  # the only sum is not in the first window
 def test_the_worst_window(log, width):
     """The window's level is the lowest over all windows of so many rounds, and it is where it is said to be."""
     starts = range(log.first, log.first + max(log.rounds - width, 0) + 1)

@@ -1,7 +1,7 @@
 """The measures of a log: strong privacy level T, also within windows, fairness gap F, cardinality C."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -137,15 +137,14 @@ def window_level(
     """
     check_count(width, "the window")
     latest = log.first + max(log.rounds - width, 0)
-    worst = WindowLevel(width, log.users, log.first, complete=True)
-    starts = np.minimum(np.maximum(np.unique(log.set_rounds) - width + 1, log.first), latest)
-    for first in np.unique(starts).tolist():
+    starts = np.unique(np.clip(np.unique(log.set_rounds) - width + 1, log.first, latest)).tolist()
+    levels: list[tuple[int, int]] = []
+    for first in starts:
         if should_stop():
-            return replace(worst, complete=False)
-        level = strong_level(log.window(first, first + width))
-        if level < worst.level:
-            worst = WindowLevel(width, level, first, complete=True)
-    return worst
+            break
+        levels.append((strong_level(log.window(first, first + width)), first))
+    level, first = min(levels, default=(log.users, log.first))
+    return WindowLevel(width, level, first, complete=len(levels) == len(starts))
 
 
 class RoundMeasures(NamedTuple):
