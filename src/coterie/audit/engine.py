@@ -322,22 +322,19 @@ class Audit:
 
     def sketch(self) -> Bracket:
         """Narrow the weak level by what is cheap and the same on every machine, and return it; for simulations."""
-        for _ in self._narrow(lambda search: search.cheap_steps()):
+        for _ in self.refine():
             pass
         return self.weak
 
-    def refine(self, time_left: TimeLeft) -> Iterator[Bracket]:
-        """Narrow the weak level until it is exact or no time is left; yield it after every piece of work."""
-        return self._narrow(lambda search: search.steps(time_left), lambda: time_left() <= 0)
+    def refine(self, time_left: TimeLeft | None = None) -> Iterator[Bracket]:
+        """Narrow the weak level until it is exact or no time is left; yield it after every piece of work.
 
-    def _narrow(
-        self, work: Callable[[WeakSearch], Iterator[None]], should_stop: Callable[[], bool] = lambda: False
-    ) -> Iterator[Bracket]:
-        """Do the work of a search; begin anew with another prime where one misled."""
-        while not (self.weak.exact or should_stop()):
+        Without a clock, by what is cheap. Where a prime misled, all begins anew with another one.
+        """
+        while not self.weak.exact and (time_left is None or time_left() > 0):
             try:
                 search = self._ready()
-                for _ in work(search) if search is not None else ():
+                for _ in () if search is None else search.steps(time_left):
                     yield self.weak
             except PrimeMisled:
                 self._restart()

@@ -91,16 +91,13 @@ class WeakSearch:
         """Whether the bracket is closed."""
         return self.low == self.high
 
-    def steps(self, time_left: TimeLeft) -> Iterator[None]:
-        """Narrow the bracket until it is closed or no time is left; yield after every piece of work."""
-        pieces = self._pieces(time_left)
-        while not self.exact and time_left() > 0 and next(pieces, True) is None:
-            yield
+    def steps(self, time_left: TimeLeft | None = None) -> Iterator[None]:
+        """Narrow the bracket until it is closed or no time is left; yield after every piece of work.
 
-    def cheap_steps(self) -> Iterator[None]:
-        """Narrow the bracket by what is cheap and the same on every machine: no clock, no solver."""
-        pieces = self._cheap(lambda: math.inf)
-        while not self.exact and next(pieces, True) is None:
+        Without a clock, by what is cheap and the same on every machine.
+        """
+        pieces = self._cheap(lambda: math.inf) if time_left is None else self._pieces(time_left)
+        while not self.exact and (time_left is None or time_left() > 0) and next(pieces, True) is None:
             yield
 
     def _pieces(self, time_left: TimeLeft) -> Iterator[None]:
