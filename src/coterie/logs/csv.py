@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterator
 from itertools import islice
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import numpy as np
 
@@ -21,15 +21,6 @@ _DELIMITERS = (",", ";", "\t", "|", " ")
 _LOOKED_AT = 2**16  # characters in which the delimiter is looked for
 
 
-class _CsvReader(Protocol):
-    """What csv.reader gives; its type has no public name."""
-
-    @property
-    def line_num(self) -> int: ...
-    def __iter__(self) -> Iterator[list[str]]: ...
-    def __next__(self) -> list[str]: ...
-
-
 class DelimitedText:
     """Delimited text: where its rows begin, and how their fields are parted."""
 
@@ -39,15 +30,29 @@ class DelimitedText:
         self._encoding = "utf-16" if utf16 else "utf-8-sig"
         self._above = 0  # lines above the first row: comments, blank lines, and Excel's sep=
         self.delimiter = self._opening(choice.delimiter)
-        first = next(self._rows(self.open(), 1), [])
+        line, first = next(self._rows(), (0, []))
         if not first:
             raise UsageError(f"{source.name} is empty; its first line should be round,user")
-        if any(name_problem(field) for field in first[0] if field):
-            raise UsageError(f"{source.name}, line {self._above + 1}: this is not text in UTF-8; save it in UTF-8")
-        self.first = [field.strip() for field in first[0]]
+        if any(name_problem(field) for field in first if field):
+            raise UsageError(f"{source.name}, line {line}: this is not text in UTF-8; save it in UTF-8")
+        self.first = [field.strip() for field in first]
 
-    def open(self) -> _CsvReader:
-        """Return a reader that stands before the first row."""
+    def pieces(self, *, has_header: bool) -> Iterator[Piece]:
+        """Yield the rows below the header, all of the full width, with the lines where they begin."""
+        rows = islice(self._rows(), 1 if has_header else 0, None)
+        width = len(self.first)
+        while piece := list(islice(rows, _PIECE)):
+            for line, row in piece:
+                if len(row) != width:
+                    raise UsageError(
+                        f"{self._source.name}, line {line}: the header has {width} fields and this row "
+                        f"{len(row)}; complete the row (the file may be cut off here), or say what parts fields "
+                        "with --delimiter"
+                    )
+            yield np.array([line for line, _ in piece]), [row for _, row in piece]
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the rows that are not blank, each with the line where it begins."""
         # A byte that is not UTF-8 is let through as a lone surrogate, which no valid text holds, and is refused
         # where it stands, with its line; the decoder would not know the line.
         errors = "surrogateescape" if self._encoding == "utf-8-sig" else "replace"
@@ -56,51 +61,18 @@ class DelimitedText:
         )
         for _ in range(self._above):
             text.readline()
-        return csv.reader(text, delimiter=self.delimiter, strict=True, skipinitialspace=self.delimiter == " ")
-
-    def pieces(self, *, has_header: bool) -> Iterator[Piece]:
-        """Yield the rows below the header, all of the full width, with the lines where they begin."""
-        reader = self.open()
-        if has_header:
-            next(reader)
-        width, start = len(self.first), reader.line_num
-        for rows in self._rows(reader, _PIECE):
-            lines = np.arange(start + 1, start + len(rows) + 1)
-            if reader.line_num != lines[-1]:  # a quoted name goes over several lines
-                heights = np.fromiter(map(_height, rows), np.int64, len(rows))
-                lines = start + 1 + np.cumsum(heights) - heights
-            start = reader.line_num
-            lines = lines + self._above
-            if set(map(len, rows)) != {width}:
-                lines = lines[np.fromiter(map(bool, rows), np.bool_, len(rows))]
-                rows = [row for row in rows if row]  # noqa: PLW2901
-                for line, row in zip(lines, rows, strict=True):
-                    if len(row) != width:
-                        raise UsageError(
-                            f"{self._source.name}, line {line}: the header has {width} fields and this row "
-                            f"{len(row)}; complete the row (the file may be cut off here), or say what parts "
-                            "fields with --delimiter"
-                        )
-            if rows:
-                yield lines, rows
-
-    def _rows(self, reader: _CsvReader, size: int) -> Iterator[list[list[str]]]:
-        """Yield the rows in pieces of `size`, blank lines as empty rows."""
-        while True:
-            start = reader.line_num
-            rows: list[list[str]] = []
-            try:
-                rows.extend(islice(reader, size))
-            except csv.Error as error:
-                # What came before the error stays in the list, so the line where the bad row begins is known.
-                line = self._above + start + 1 + sum(map(_height, rows))
-                raise UsageError(
-                    f"{self._source.name}, line {line}: the row that begins here is not CSV ({error}); close "
-                    "every quote, and write a quote inside a quoted name twice"
-                ) from None
-            if not rows:
-                return
-            yield rows
+        reader = csv.reader(text, delimiter=self.delimiter, strict=True, skipinitialspace=self.delimiter == " ")
+        line = self._above + 1
+        try:
+            for row in reader:
+                if row:
+                    yield line, row
+                line = self._above + reader.line_num + 1
+        except csv.Error as error:
+            raise UsageError(
+                f"{self._source.name}, line {line}: the row that begins here is not CSV ({error}); close every "
+                "quote, and write a quote inside a quoted name twice"
+            ) from None
 
     def _opening(self, chosen: str | None) -> str:
         """Pass the lines above the first row, and return the delimiter: the one given, or the likeliest."""
@@ -153,11 +125,6 @@ def csv_table(source: Source, choice: Choice) -> LogTable:
 def _known_names(row: list[str]) -> int:
     """Count the kinds of columns that a row names."""
     return sum(position(row, names) is not None for names in (ROUNDS, TIMES, USERS, LISTS))
-
-
-def _height(row: list[str]) -> int:
-    """Return over how many lines a row goes."""
-    return 1 + sum(field.count("\n") + field.count("\r") - field.count("\r\n") for field in row)
 
 
 def write_csv(log: ParticipationLog, file: BinaryIO) -> None:
