@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any, BinaryIO, TypeAlias
 
 import msgspec
@@ -181,16 +182,10 @@ def _from_records(
         return Sets(syntax, sets, header[place], column, unit)
 
     def pieces() -> Iterator[Piece]:
-        rows: list[list[str]] = []
-        lines: list[int] = []
-        for line, record in records():
-            lines.append(line)
-            rows.append([cell_text(record.get(key)) for key in header])
-            if len(rows) == _PIECE:
-                yield np.array(lines), rows
-                rows, lines = [], []
-        if rows:
-            yield np.array(lines), rows
+        rest = iter(records())
+        while piece := list(islice(rest, _PIECE)):
+            rows = [[cell_text(record.get(key)) for key in header] for _, record in piece]
+            yield np.array([line for line, _ in piece]), rows
 
     return LogTable(name, syntax, header, pieces, unit=unit)
 

@@ -1,6 +1,5 @@
 """A table of text, whatever file it comes from: what its columns say, and the rows of a log that they make."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -78,15 +77,14 @@ class LogTable:
         indices = {index for index in (*wanted, other) if index is not None}
         if self.column is not None:
             return {index: self.column(index, strict=index in wanted) for index in indices}, None
-        numbers: dict[int, defaultdict[str, int]] = {index: defaultdict() for index in indices}
-        for each in numbers.values():
-            each.default_factory = each.__len__
+        numbers: dict[int, dict[str, int]] = {index: {} for index in indices}
         codes = {index: [_NO_ROWS] for index in indices}
         lines = [_NO_ROWS]
         for piece_lines, rows in self.pieces():
             lines.append(piece_lines)
             for index, texts in numbers.items():
-                codes[index].append(np.fromiter((texts[row[index]] for row in rows), np.int64, len(rows)))
+                places = [texts.setdefault(row[index], len(texts)) for row in rows]
+                codes[index].append(np.array(places, dtype=np.int64))
         columns = {index: (list(texts), np.concatenate(codes[index])) for index, texts in numbers.items()}
         return columns, np.concatenate(lines)
 
