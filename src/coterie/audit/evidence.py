@@ -135,10 +135,7 @@ class Evidence:
 
 def _places(some: IntArray, users: IntArray) -> IntArray:
     """Return the places of those wanted among the users; who is not there is left out."""
-    places: IntArray = np.searchsorted(users, some)
-    there = places < len(users)
-    there[there] = users[places[there]] == some[there]
-    return places[there]
+    return np.searchsorted(users, np.intersect1d(some, users))
 
 
 def _alone_in(log: ParticipationLog, rounds: IntArray) -> ParticipationLog:

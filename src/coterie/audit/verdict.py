@@ -311,14 +311,10 @@ def _classes(log: ParticipationLog, participants: IntArray, users: int) -> Class
             level = strong.level
             falls.append((round_, level))
     smallest = np.flatnonzero(strong.sizes == level)
-    chosen = np.flatnonzero(np.isin(strong.class_of, smallest[:MOST_LISTED]))
-    groups: dict[int, list[int]] = {}
-    for user in chosen.tolist():
-        groups.setdefault(int(strong.class_of[user]), []).append(int(participants[user]))
-    smallest_groups = tuple(sorted(tuple(group) for group in groups.values()))
+    groups = [tuple(participants[strong.class_of == each].tolist()) for each in smallest[:MOST_LISTED]]
     by_round = dict(falls)  # the last fall within a round
     return Classes(
-        level, participants, strong.class_sizes(), smallest_groups, len(smallest), tuple(by_round.items())
+        level, participants, strong.class_sizes(), tuple(sorted(groups)), len(smallest), tuple(by_round.items())
     )
 
 
