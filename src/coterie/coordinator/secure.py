@@ -111,15 +111,11 @@ class SealedAggregation:
             return outcome
         # Without a result no protocol says which batches were incomplete; who was silent does.
         missing = frozenset[str]().union(*outcome.silent)
-        members = {batch: [member.user for member in charter.members] for batch, charter in charters.items()}
-        return replace(
-            outcome,
-            lost={
-                batch: silence(missing.intersection(users))
-                for batch, users in members.items()
-                if not missing.isdisjoint(users)
-            },
-        )
+        absent = {
+            batch: missing.intersection(member.user for member in charter.members)
+            for batch, charter in charters.items()
+        }
+        return replace(outcome, lost={batch: silence(users) for batch, users in absent.items() if users})
 
 
 class UnsealedAggregation:

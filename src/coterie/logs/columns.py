@@ -74,10 +74,10 @@ def position(header: Sequence[str], names: Sequence[str]) -> int | None:
 
 def column_named(place: str, header: Sequence[str], name: str, option: str) -> int:
     """Return the column that the caller names: by its name, or by its number, counted from 1."""
-    if list(header).count(name) > 1:
+    if header.count(name) > 1:
         raise UsageError(f"{place}: the column {name!r} stands there twice; give its number to {option}")
     if name in header:
-        return list(header).index(name)
+        return header.index(name)
     if name.isascii() and name.isdigit() and 1 <= int(name[:9]) <= len(header):
         return int(name) - 1
     raise UsageError(f"{place}: there is no column {name!r} for {option}; {name_columns(header)}")
