@@ -216,16 +216,21 @@ class IsolatedUsers:
     """
 
     def __init__(self, users: int) -> None:
-        self.strong = StrongLevel(users)
+        self._strong = StrongLevel(users)
         self.everyone = users
         self._form = Echelon(PRIME)
 
     def add(self, members: ArrayLike) -> None:
         """Take in one more learned set."""
         checked = learned_set(members, self.everyone)
-        for parent in self.strong.add(checked).tolist():
+        for parent in self._strong.add(checked).tolist():
             self._form.add_column(parent if parent >= 0 else None)
-        self._form.add(np.unique(self.strong.class_of[checked]))
+        self._form.add(np.unique(self._strong.class_of[checked]))
+
+    @property
+    def strong_level(self) -> int:
+        """The strong privacy level."""
+        return self._strong.level
 
     @property
     def rank(self) -> int:
@@ -236,7 +241,7 @@ class IsolatedUsers:
     def users(self) -> IntArray:
         """The isolated users."""
         alone = self._form.unit_columns()
-        return np.flatnonzero(np.isin(self.strong.class_of, alone[self.strong.sizes[alone] == 1]))
+        return np.flatnonzero(np.isin(self._strong.class_of, alone[self._strong.sizes[alone] == 1]))
 
 
 def _widen(array: NDArray[np.int64], axis: int = 0) -> NDArray[np.int64]:

@@ -258,7 +258,7 @@ def _trial(
     falls: int | None = None
     first: int | None = None
     for rounds in range(_ROUNDS_PER_USER * users + 1):
-        if falls is None and state.strong.level < level:
+        if falls is None and state.strong_level < level:
             falls = rounds
         if first is None and len(state.users):
             first = rounds

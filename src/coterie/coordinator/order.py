@@ -79,9 +79,9 @@ class EndedRounds:
     complete lies open to it, and counts from then on.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, most: int = MOST_REMEMBERED) -> None:
         self._ledger = ledger
-        self._rounds: deque[_PastRound] = deque(maxlen=MOST_REMEMBERED)
+        self._rounds: deque[_PastRound] = deque(maxlen=most)
 
     def add(self, server: "ServerRound", number: Mapping[str, int], exposure: "Exposure") -> None:
         """Remember a round that is over, its users' numbers, and what the ledger was told of it."""
