@@ -45,6 +45,15 @@ def test_nothing_is_said_where_all_is_well(ledger):
     assert alerted(ledger) == {}
 
 
+def test_a_round_s_point_counts_the_users_of_its_result(ledger):
+    """A batch that was open to the server and lost is not in the result, and nobody counts twice."""
+    number = ledger.open_round(cohort_of(PLAN, [0, 1, 2]), sealed=True, protocol="open")
+    ledger.commit_round(number, [PLAN.batch(0), PLAN.batch(1), [0, 1, 2, 3], PLAN.batch(2)], {2: "check words"})
+    watch = LedgerWatch(ledger.place)
+    assert [point.included for point in watch.look().points] == [4]
+    watch.close()
+
+
 def test_a_level_below_what_is_required_is_said(ledger):
     """The plan's T holds; a demand above it does not."""
     whole_round(ledger, [0, 1])

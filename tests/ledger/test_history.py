@@ -247,5 +247,7 @@ def test_losses_in_a_row_are_counted_where_others_came_through():
 def test_what_was_open_to_the_server_and_lost_is_not_counted_as_included():
     """A batch with wrong check words is learned, for the log, and takes no part, for fairness."""
     lost = {"reasons": ["check"], "lost": Lists.of([np.array([1])])}
-    history = history_of(PLANNED, opened(0, [0, 1]), closed(0, [0], [1], **lost))
+    history = history_of(PLANNED, opened(0, [0, 1]))
+    round_ = history.apply(closed(0, [0], [1], **lost), 0)
     assert history.counts.tolist() == [1, 1, 0, 0, 0, 0]
+    assert (round_.included.tolist(), [users.tolist() for users in round_.exposure]) == ([0, 1], [[0, 1], [2, 3]])

@@ -84,7 +84,7 @@ def round_as_plain(each):
     cohort = fields.pop("cohort")
     fields["cohort"] = None if cohort is None else (cohort.users.tolist(), cohort.batches.tolist())
     fields["learned"] = [users.tolist() for users in fields["learned"]]
-    fields["alone"] = fields["alone"].tolist()
+    fields |= {name: fields[name].tolist() for name in ("alone", "included")}
     return fields
 
 

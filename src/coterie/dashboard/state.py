@@ -36,10 +36,10 @@ class RoundPoint:
     cardinality: float
 
     @classmethod
-    def of(cls, each: Round, included: int, after: RoundMeasures) -> "RoundPoint":
+    def of(cls, each: Round, after: RoundMeasures) -> "RoundPoint":
         """Return the point of a round."""
         measures = (after.strong, after.fairness_gap, after.cardinality)
-        return cls(each.number, each.state, included, None, None, None, *measures).noted(each)
+        return cls(each.number, each.state, len(each.included), None, None, None, *measures).noted(each)
 
     def noted(self, each: Round) -> "RoundPoint":
         """Return the point with the numbers that were noted about its round, if they are finite."""

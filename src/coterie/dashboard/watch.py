@@ -108,8 +108,7 @@ class _Fold:
         known = len(self.points)
         for each in rounds[known:]:
             self.measures.add_round(each.exposure)
-            included = sum(map(len, each.exposure)) if each.state is State.COMMITTED else 0
-            self.points.append(RoundPoint.of(each, included, self.measures.now))
+            self.points.append(RoundPoint.of(each, self.measures.now))
         # Numbers about a round are noted after it is closed.
         for place in range(max(0, known - _NOTED), known):
             self.points[place] = self.points[place].noted(rounds[place])

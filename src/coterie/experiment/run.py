@@ -48,7 +48,7 @@ from coterie.storage.files import FileLock
 from coterie.training.data.files import Progress, no_progress
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten
-from coterie.values import BoolArray, IntArray
+from coterie.values import BoolArray
 
 if TYPE_CHECKING:  # the cryptography is needed only by runs that use it
     from coterie.experiment.secure import SimulatedFederation
@@ -187,7 +187,7 @@ class Run:
             )
         included = np.full(snapshot.users, -1, dtype=np.int64)
         for round_ in snapshot.rounds:
-            included[self._included(round_)] = round_.number
+            included[round_.included] = round_.number
         behind = np.flatnonzero(sealed < included)
         if len(behind):
             user = int(behind[0])
@@ -241,22 +241,13 @@ class Run:
             cohort=round_.cohort,
             learned=round_.learned,
             alone=round_.alone,
-            included=self._included(round_),
+            included=round_.included,
             mean=None if pending is None else pending.mean,
             lost=round_.lost,
             reason=round_.reason,
         )
         available = next(self.parts.world.available(step))
         self._finish(outcome, int(available.sum()), pending, started)
-
-    def _included(self, round_: Round) -> IntArray:
-        """Return the users of a committed round's result: those learned, without sealed batches that were lost."""
-        if round_.state is not State.COMMITTED:
-            return np.zeros(0, dtype=np.int64)
-        plan, exposed = self.ledger.plan, np.unique(np.concatenate(round_.exposure))
-        if plan is None or not round_.sealed:
-            return exposed
-        return np.setdiff1d(exposed, plan.users_of(np.array(sorted(round_.lost), dtype=np.int64)))
 
     def _finish(
         self, outcome: RoundOutcome, available: int, pending: PendingResult | None, started: float

@@ -292,10 +292,8 @@ class History:
         yield None
         self.open = None
         self.steps += 1
-        if event.committed:
-            # A user in several sets of one round took part once; a sealed batch that was lost, not at all.
-            left_out = current.users_asked(list(lost)) if current.event.sealed else NOBODY
-            self.counts[np.setdiff1d(np.concatenate((*learned, alone)), left_out)] += 1
+        included = current.included(learned, alone, lost) if event.committed else NOBODY
+        self.counts[included] += 1
         if self.plan is not None and len(lost) < len(asked := current.event.asked):
             # Where nobody came through, the fault may be anybody's: no batch's record is touched.
             self.failures[asked] = np.where(np.isin(asked, list(lost)), self.failures[asked] + 1, 0)
@@ -304,6 +302,7 @@ class History:
             closed=time,
             learned=learned,
             alone=alone,
+            included=included,
             assumed=False,
             lost=lost,
             reason=event.reason,

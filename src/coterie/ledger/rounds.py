@@ -37,6 +37,7 @@ class Round:
     `learned` are the sets of users whose sum the server could open from the bytes that it received, and `alone`
     the users of whom it could know, or did see, the update by itself. Both are what the coordinator reported; of
     a round that is unfinished or still open nobody did, and they are the worst that can have been (`assumed`).
+    `included` are the users of the round's result, if it was committed.
     `late` counts the learned sets that came after the round was closed; they are in `learned`, at the end.
     `lost` tells for each batch that was lost (each user, where the cohort has no batches) why. `cohort` is None
     for a skipped round.
@@ -54,6 +55,7 @@ class Round:
     coordinator: str = ""
     learned: tuple[IntArray, ...] = ()
     alone: IntArray = field(default_factory=lambda: NOBODY)
+    included: IntArray = field(default_factory=lambda: NOBODY)
     assumed: bool = False
     late: int = 0
     lost: Mapping[int, str] = field(default_factory=dict)
@@ -185,10 +187,16 @@ class CurrentRound:
             raise UsageError(f"round {self.event.round}: something was lost for two reasons")
         return lost
 
-    def users_asked(self, asked: Sequence[int]) -> IntArray:
-        """Return the users of some of what was asked."""
-        items = np.array(sorted(asked), dtype=np.int64)
-        return items if self.plan is None else self.plan.users_of(items)
+    def included(self, learned: Sequence[IntArray], alone: IntArray, lost: Mapping[int, str]) -> IntArray:
+        """Return the users of the result: a user in several sets once, one of a sealed batch that was lost not."""
+        sets = [users for users in (*learned, alone) if len(users)]
+        if self.plan is not None and self.event.sealed and lost:
+            left_out = self.plan.users_of(np.array(sorted(lost), dtype=np.int64))
+        elif len(sets) == 1:
+            return sets[0]  # most rounds: the same array serves twice
+        else:
+            left_out = NOBODY
+        return np.setdiff1d(np.concatenate((NOBODY, *sets)), left_out)
 
     def _places(self, wanted: IntArray, source: IntArray, what: str) -> IntArray:
         at: IntArray = np.minimum(np.searchsorted(source, wanted), len(source) - 1)
