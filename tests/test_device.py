@@ -397,7 +397,7 @@ def test_a_file_that_others_can_open_is_refused(path, mode):
     """A bit for the group or for others is enough, at opening and at every transaction."""
     with DeviceFile.open(path) as device:
         path.chmod(mode)
-        with pytest.raises(UsageError, match=f"its mode {mode:04o} lets others at it"):
+        with pytest.raises(UsageError, match=f"its mode {mode:04o} lets other users"):
             load(device, "photos")
     with pytest.raises(UsageError, match="then set its mode to 0600"):
         DeviceFile.open(path)

@@ -325,8 +325,8 @@ def _check_file(path: Path) -> None:
     mode = _KIND.check_file(path)
     if os.name == "posix" and mode & 0o077:
         raise UsageError(
-            f"{path} holds secrets, and its mode {mode:04o} lets others at it; make sure that nobody copied it, "
-            f"then set its mode to 0600"
+            f"{path} holds secrets, and its mode {mode:04o} lets other users of this machine read it; "
+            f"make sure that nobody copied it, then set its mode to 0600"
         )
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
         # SQLite would go on without the lock, and fail only when it stores.

@@ -71,9 +71,9 @@ def chartered(plan, *batches):
         ([PLANNED], closed(0, reason="x"), "cannot be closed: no round is open"),
         ([PLANNED], events.Unfinished(0, ""), "cannot be left unfinished: no round is open"),
         ([PLANNED, opened(0, [0]), closed(0)], closed(0), "no round is open"),
-        ([PLANNED, opened(0, [0])], closed(0, [1]), "goes beyond the cohort"),
+        ([PLANNED, opened(0, [0])], closed(0, [1]), "names a user who was not asked"),
         ([PLANNED, opened(0, [0])], closed(0, [0, 1], whole=False), "must be named as such"),
-        ([PLANNED, opened(0, [0])], closed(0, [2], whole=False), "goes beyond the cohort"),
+        ([PLANNED, opened(0, [0])], closed(0, [2], whole=False), "names a user who was not asked"),
         (
             [PLANNED, opened(0, [0])],
             closed(0, reasons=["x"]),
@@ -82,14 +82,14 @@ def chartered(plan, *batches):
         (
             [PLANNED, opened(0, [0])],
             closed(0, reasons=["x"], lost=Lists.of([np.array([1])])),
-            "what was lost goes beyond",
+            "what is named as lost was not asked",
         ),
         (
             [PLANNED, opened(0, [0])],
             closed(0, reasons=["x", "y"], lost=Lists.of([np.array([0])] * 2)),
             "lost for two reasons",
         ),
-        ([PLANNED, opened(0, [0])], closed(0, [0], alone=[2]), "a user alone goes beyond the cohort"),
+        ([PLANNED, opened(0, [0])], closed(0, [0], alone=[2]), "a user is named as alone who was not asked"),
         ([], events.Noted(0, {}, {}), "round 0 is not known"),
         ([], events.Exposed(0, NONE, np.array([1])), "round 0 is not known"),
         ([PLANNED, opened(0, [0])], events.Exposed(0, NONE, np.array([1])), "round 0 is open"),

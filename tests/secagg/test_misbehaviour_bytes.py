@@ -97,7 +97,7 @@ def test_random_bytes_are_refused(life):
     rng = random.Random(0)
     for stage, data in receivers(life):
         for size in range(200):
-            refuses(stage, rng.randbytes(size), "no message|bytes came from")
+            refuses(stage, rng.randbytes(size), "not a message|bytes came from")
             refuses(stage, with_body(rng.randbytes(size)), "malformed message|with a tail")
         for at in range(len(data)):
             other = bytes([data[at] ^ rng.randrange(1, 256)])
@@ -123,7 +123,7 @@ def test_another_version_is_refused(life):
         for version in {*range(256)} - {2}:
             refuses(stage, data[:3] + bytes([version]) + data[4:], f"version {version} .* this is version 2")
         for magic in (b"CoT", b"\0\0\0", b"GET"):
-            refuses(stage, magic + data[3:], "is no message")
+            refuses(stage, magic + data[3:], "is not a message")
 
 
 def test_a_field_out_of_bounds_is_refused(life):

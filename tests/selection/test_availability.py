@@ -113,10 +113,10 @@ def test_redrawn_dropout_is_another_population_each_time():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: DailyCycle([0.5], [0.0], rounds_per_day=0), "a day of 0 rounds"),
+        (lambda: DailyCycle([0.5], [0.0], rounds_per_day=0), "a day has 0 rounds"),
         (lambda: DailyCycle([0.5], [0.0], swing=1.5), "swing"),
         (lambda: DailyCycle([0.5, 0.5], [0.0]), "one time zone per user"),
-        (lambda: MarkovOnOff([0.5], absence=0.5), "an absence of 0.5 rounds"),
+        (lambda: MarkovOnOff([0.5], absence=0.5), "an absence lasts 0.5 rounds"),
         (lambda: CorrelatedGroups([0.1], [0], outage=0.2), "lower the outage"),
         (lambda: CorrelatedGroups([0.3, 0.3], [0], outage=0.2), "one group per user"),
         (lambda: CorrelatedGroups([0.3], [-1], outage=0.2), "negative"),

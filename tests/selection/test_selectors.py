@@ -221,7 +221,7 @@ def test_the_least_served_reading_is_the_fairer_one():
         (lambda: BatchSelector(consecutive(8, 4), 3), "privacy T = 4 is above K = 3"),
         (lambda: BatchSelector(consecutive(8, 4), 9), "K = 9 users per round is above N = 8"),
         (lambda: BatchSelector(consecutive(11, 4), 5), "a batch of 6 users does not fit"),
-        (lambda: BernoulliSelector.expecting(10, 8, 0.5), "8 users per round cannot be had on average"),
+        (lambda: BernoulliSelector.expecting(10, 8, 0.5), "8 users per round are too many"),
         (lambda: user_partition(5, 0), "K is 0"),
         (lambda: RandomSelector(0), "K is 0"),
         (lambda: WeightedRandomSelector(-1), "K is -1"),

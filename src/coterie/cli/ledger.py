@@ -102,9 +102,9 @@ def verify(
 ) -> None:
     """Check every record, trusting nothing, and name what is wrong.
 
-    The exit code is 1 if something is. Found are records that were edited, left out, moved or cut off, and such as
-    break the rules. A ledger that was written anew as a whole is sound in itself: only --head, with a hash kept
-    elsewhere, shows that.
+    The exit code is 1 if something is. It finds records that were edited, left out, moved or cut off, and records
+    that break the rules. A ledger that was written anew as a whole is sound in itself: only --head, with a hash
+    kept elsewhere, shows that.
 
     Examples:
 

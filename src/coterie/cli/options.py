@@ -28,10 +28,10 @@ Dropout = Annotated[
     ),
 ]
 RoundColumn = Annotated[
-    str | None, typer.Option(help="Of the log: the round's column, its name or number from 1.")
+    str | None, typer.Option(help="The log's column of rounds: its name, or its number from 1.")
 ]
-UserColumn = Annotated[str | None, typer.Option(help="Of the log: the user's column, its name or number from 1.")]
-Delimiter = Annotated[str | None, typer.Option(help="Of the log: what parts the fields of a CSV file.")]
+UserColumn = Annotated[str | None, typer.Option(help="The log's column of users: its name, or its number from 1.")]
+Delimiter = Annotated[str | None, typer.Option(help="What separates the fields of a CSV log.")]
 Seed = Annotated[int, typer.Option(help="Seed for everything that is drawn (0 unless given).", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
 

@@ -31,7 +31,9 @@ def plan(
     dropout: Dropout = None,
     availability: Annotated[
         Path | None,
-        typer.Option(help="Instead: a log of who was online when: a row for each round and user online."),
+        typer.Option(
+            help="In place of --users and --dropout, a log of who was online when: a row per round and user."
+        ),
     ] = None,
     round_column: RoundColumn = None,
     user_column: UserColumn = None,

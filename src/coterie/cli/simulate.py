@@ -56,7 +56,7 @@ def simulate(
     ] = False,
     availability: Annotated[
         Path | None,
-        typer.Option(help="Instead: replay a log of who was online when, a row for each round and user online."),
+        typer.Option(help="In place of --dropout, replay a log of who was online when: a row per round and user."),
     ] = None,
     round_column: RoundColumn = None,
     user_column: UserColumn = None,

@@ -81,7 +81,9 @@ def _check_retired(now: IntArray, before: BatchPlan, retired: BoolArray) -> None
     with_others = np.isin(now[here], now[~retired & (now >= 0)])
     back = np.concatenate((here[old[here] < 0], here[with_others]))
     if len(back):
-        raise UsageError(f"the plan brings user {back[0]} back, whose batch was retired; retired is for good")
+        raise UsageError(
+            f"the plan brings user {back[0]} back, whose batch was retired; a retired batch never takes part again"
+        )
 
 
 Change: TypeAlias = Callable[[], Round | None]
@@ -227,8 +229,9 @@ class History:
     @_rule.register
     def _retired(self, event: events.Retired, _: int) -> Rule:
         users = self._check_batches(event.plan, event.batches, "retired")
-        if self.retired_users[users].any():
-            raise UsageError("a batch was retired already")
+        retired = users[self.retired_users[users]]
+        if len(retired):
+            raise UsageError(f"the batch of user {retired[0]} was retired already")
         yield None
         self.retired_users[users] = True
 
@@ -264,7 +267,9 @@ class History:
             raise UsageError(f"the cohort of round {event.round} {asked}; there are {known} {what} from 0 up")
         current = CurrentRound.of(event, time, self.plan)
         if self.retired_users[current.users].any():
-            raise UsageError(f"round {event.round} asks a batch that was retired; retired is for good")
+            raise UsageError(
+                f"round {event.round} asks a batch that was retired; a retired batch never takes part again"
+            )
         yield None
         self.open = current
         self.next_round += 1
@@ -280,7 +285,7 @@ class History:
         if not event.whole and current.places(learned)[0]:
             raise UsageError(f"round {event.round}: the learned sets are whole batches, and must be named as such")
         if len(event.alone) and int(event.alone[-1]) >= len(current.users):
-            raise UsageError(f"round {event.round}: a user alone goes beyond the cohort")
+            raise UsageError(f"round {event.round}: a user is named as alone who was not asked")
         if current.event.protocol == PLAIN and len(event.learned):
             raise UsageError(
                 f"round {event.round} is plain, and the server sees every update in it: name its users as alone, "

@@ -123,7 +123,7 @@ class Ledger(LedgerReader):
         Raises `Behind` if another plan came into force since this ledger was last read.
         """
         if plan.names is not None and plan.names != tuple(self._history.names[: plan.users]):
-            raise UsageError("the plan names its users otherwise than the ledger; make it of the ledger's users")
+            raise UsageError("the plan has other user names than the ledger; make it of the ledger's users")
         order = np.lexsort((plan.members, np.repeat(np.arange(len(plan)), plan.sizes)))
         batches = Lists(plan.starts, plan.members[order])
         self._append(events.Planned(plan.users, plan.privacy, batches), fixed_plan=True)

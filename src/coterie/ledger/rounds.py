@@ -146,7 +146,7 @@ class CurrentRound:
         """Return as users the lists of places in what was asked, if whole, else in the users."""
         source = self.event.asked if whole else self.users
         if len(places.members) and int(places.members.max()) >= len(source):
-            raise UsageError(f"round {self.event.round}: a learned set goes beyond the cohort")
+            raise UsageError(f"round {self.event.round}: a learned set names a user who was not asked")
         if self.plan is None or not whole:
             return tuple(source[each] for each in places)
         # Most rounds learn the sum of all that was asked, and that is at hand.
@@ -180,7 +180,7 @@ class CurrentRound:
                 f"round {self.event.round}: {len(reasons)} reasons are given for {len(places)} losses"
             )
         if len(places.members) and int(places.members.max()) >= len(self.event.asked):
-            raise UsageError(f"round {self.event.round}: what was lost goes beyond the cohort")
+            raise UsageError(f"round {self.event.round}: what is named as lost was not asked")
         asked = zip(reasons, places, strict=True)
         lost = {each: reason for reason, at in asked for each in self.event.asked[at].tolist()}
         if len(lost) != len(places.members):

@@ -253,7 +253,7 @@ class UnsealedClient:
             quantiser = Quantiser(Ring(message.modulus), message.clip, message.weight_cap, message.cohort)
             parameters = Parameters(message.colluders, message.losses)
         except UsageError as error:
-            raise PeerError(f"the server's quantiser or parameters cannot be: {error}") from None
+            raise PeerError(f"the server's quantiser or parameters are not valid: {error}") from None
         protocol = check_protocol(message.inner, quantiser, parameters, configuration)
         if not protocol.runs_unsealed:
             raise PeerError(f"the server called an unsealed round of {message.inner!r}, which runs sealed only")

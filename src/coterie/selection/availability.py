@@ -115,7 +115,7 @@ class DailyCycle(_Dropout):
         super().__post_init__()
         check_probability(self.swing, "the swing of the daily cycle")
         if self.rounds_per_day < 1:
-            raise UsageError(f"a day of {self.rounds_per_day} rounds is none; give at least 1")
+            raise UsageError(f"a day has {self.rounds_per_day} rounds; give at least 1")
         if np.shape(self.zones) != np.shape(self.dropout):
             raise UsageError("give one time zone per user")
 
@@ -145,7 +145,7 @@ class MarkovOnOff(_Dropout):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.absence >= 1:
-            raise UsageError(f"an absence of {self.absence} rounds on average is none; give at least 1")
+            raise UsageError(f"an absence lasts {self.absence} rounds on average; give at least 1")
 
     def rounds(self, rng: np.random.Generator) -> Iterator[BoolArray]:
         """Yield who is available in each round, beginning in the long-run state."""

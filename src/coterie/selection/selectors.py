@@ -128,8 +128,8 @@ class BernoulliSelector:
         reachable = users * (1 - dropout)
         if not per_round < reachable:
             raise UsageError(
-                f"{per_round} users per round cannot be had on average from {users} users of whom "
-                f"{reachable:g} are available; ask for fewer"
+                f"{per_round} users per round are too many for {users} users of whom "
+                f"{reachable:g} are available on average; ask for fewer"
             )
         return cls(per_round / reachable)
 

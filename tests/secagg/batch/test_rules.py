@@ -412,7 +412,7 @@ def test_a_charter_never_sealed_under_may_be_replaced():
 def test_scopes_do_not_bind_one_another():
     """What was sealed in one scope says nothing about another; mixing them up is the caller's mistake."""
     accepts(charter(scope="photos"))
-    with pytest.raises(UsageError, match="the past is of the scope 'photos', the charter of 'keyboard'"):
+    with pytest.raises(UsageError, match="the device sealed in the scope 'photos', the charter is for 'keyboard'"):
         ask(FIRST, None, past=DeviceHistory(charter(scope="photos"), 0, 1))
 
 

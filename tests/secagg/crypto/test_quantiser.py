@@ -71,9 +71,9 @@ def test_the_ring_follows_the_cohort_unless_the_word_size_is_chosen():
     assert Quantiser.in_ring_of(both, 1.0, 5, 1000, word_bits=16).ring is RING_16
     assert Quantiser.in_ring_of(both, 1.0, 1, 2, word_bits=32).ring is RING_32
     assert Quantiser.in_ring_of((PRIME_31,), 1.0, 1, 2).ring is PRIME_31
-    with pytest.raises(UsageError, match="words of 8 bits cannot be had here; give 16 or 32, or 0"):
+    with pytest.raises(UsageError, match="words of 8 bits do not fit this sum; give 16 or 32, or 0"):
         Quantiser.in_ring_of(both, 1.0, 1, 2, word_bits=8)
-    with pytest.raises(UsageError, match="words of 16 bits cannot be had here; give 32, or 0"):
+    with pytest.raises(UsageError, match="words of 16 bits do not fit this sum; give 32, or 0"):
         Quantiser.in_ring_of((PRIME_31,), 1.0, 1, 2, word_bits=16)
 
 
@@ -319,7 +319,7 @@ def test_a_good_sum():
         (np.zeros(5, dtype=np.uint32), 1, "uint32"),
         (np.zeros((5, 1), dtype=np.uint16), 1, r"\(5, 1\)"),
         (np.ones(5, dtype=np.uint16), 0, "a sum of 0 users"),
-        (np.ones(5, dtype=np.uint16), 5462, "at most 5461"),
+        (np.ones(5, dtype=np.uint16), 5462, "1 to 5461"),
     ],
 )
 def test_what_is_no_sum_is_the_callers_fault(total, users, message):

@@ -125,7 +125,9 @@ def check_charter(
     `check_members` asks who the members are, and `check_signatures` what they signed.
     """
     if past.sealed_under is not None and past.sealed_under.scope != charter.scope:
-        raise UsageError(f"the past is of the scope {past.sealed_under.scope!r}, the charter of {charter.scope!r}")
+        raise UsageError(
+            f"the device sealed in the scope {past.sealed_under.scope!r}, the charter is for {charter.scope!r}"
+        )
     check_rules(charter, configuration)
     _check_own(charter, user, identity, seal, past.sealed_under)
     _check_start(charter, configuration, past)

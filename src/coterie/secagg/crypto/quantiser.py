@@ -144,7 +144,7 @@ class Quantiser:
         fitting = [ring for ring in rings if word_bits in {0, 8 * ring.dtype.itemsize}]
         if not fitting:
             widths = " or ".join(str(8 * ring.dtype.itemsize) for ring in rings)
-            raise UsageError(f"words of {word_bits} bits cannot be had here; give {widths}, or 0 for the best")
+            raise UsageError(f"words of {word_bits} bits do not fit this sum; give {widths}, or 0 for the best")
         order = sorted(fitting, key=lambda ring: ring.modulus, reverse=wide and word_bits == 0)
         return cls(order[0], clip, weight_cap, cohort)
 
@@ -221,7 +221,7 @@ def dequantise(total: Words, quantiser: Quantiser, users: int) -> Sum:
             f"{total.shape} of {total.dtype}"
         )
     if not 1 <= users <= quantiser.cohort:
-        raise UsageError(f"a sum of {users} users cannot be; the cohort has at most {quantiser.cohort}")
+        raise UsageError(f"a sum of {users} users is not possible; the cohort has 1 to {quantiser.cohort}")
     weight, *checks = (int(word) for word in total[-extra:])
     if checks != [users] * len(checks):
         raise PeerError(

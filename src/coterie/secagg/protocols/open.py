@@ -124,8 +124,8 @@ class OpenRound:
                 self._seen.add(user)
             raise
         group = self._group_of[user]
-        received = (message.scope, message.context, message.charter, message.user)
-        expected = (self._setting.scope, self._setting.context, group.name, user)
+        received = (message.scope, message.context.hex(), message.charter.hex(), message.user)
+        expected = (self._setting.scope, self._setting.context.hex(), group.name.hex(), user)
         for name, one, other in zip(("scope", "round", "charter", "user"), received, expected, strict=True):
             if one != other:
                 raise PeerError(f"{user} sealed for another {name}: {one!r}, not {other!r}")

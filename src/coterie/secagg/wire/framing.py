@@ -131,7 +131,9 @@ def _unframed(data: Data, sender: str, largest: int) -> tuple[memoryview, memory
         raise PeerError(f"{len(data)} bytes came from the {sender}; a message has at least {_HEADER.size}")
     magic, version, body, tail = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise PeerError(f"what came from the {sender} is no message: it begins with {magic!r}")
+        raise PeerError(
+            f"what came from the {sender} is not a message of Coterie: it begins with {magic!r}, not {MAGIC!r}"
+        )
     if version != VERSION:
         raise PeerError(f"a message of version {version} came from the {sender}; this is version {VERSION}")
     start, view = _tail_start(body) if tail else _HEADER.size + body, memoryview(data)

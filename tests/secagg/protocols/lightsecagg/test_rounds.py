@@ -270,7 +270,7 @@ def test_an_unsealed_vector_with_a_word_of_p_or_more_is_refused():
                 refusals.append(str(error))
 
     result = run_round(Noting(), clients, loners.train)
-    assert refusals == ["user-3 sent a word of 2147483647; modulo 2147483647 there is none"]
+    assert refusals == ["user-3 sent a word of 2147483647; words are below 2147483647"]
     assert set(result.learned[0].users) == set(loners.clients) - {"user-3"}
     assert server.exposure().unknown == tuple(sorted(loners.clients))
 

@@ -148,7 +148,7 @@ LARGEST_HEAD = 4096
 def check_words(words: Words, ring: Ring, user: str) -> None:
     """Refuse words that no number modulo q has."""
     if not ring.wraps and words.max(initial=0) >= ring.modulus:
-        raise PeerError(f"{user} sent a word of {words.max()}; modulo {ring.modulus} there is none")
+        raise PeerError(f"{user} sent a word of {words.max()}; words are below {ring.modulus}")
 
 
 class AgreedRound(ABC):
