@@ -214,11 +214,11 @@ def test_a_second_vector_makes_an_unsealed_round_unknown():
 def test_bytes_that_cannot_be_read_may_have_been_a_vector():
     """From the moment when vectors are asked for, garbage counts as one; before it, it is only refused."""
     unsealed = Unsealed()
-    with pytest.raises(PeerError, match="no message"):
+    with pytest.raises(PeerError, match="not a message"):
         unsealed.server.receive("user-2", bytes(400))
     unsealed.play(3)
     assert unsealed.server.exposure() == NOTHING
-    with pytest.raises(PeerError, match="no message"):
+    with pytest.raises(PeerError, match="not a message"):
         unsealed.server.receive("user-2", bytes(400))
     assert unsealed.server.exposure() == Exposure(unknown=users(2))
     unsealed.play(3)
