@@ -21,8 +21,8 @@ from coterie.report.figures import reconstruction_grid
 from coterie.report.reproduction import held_text, ours, value_text
 from coterie.reproduction.definition import Experiment, known_experiments
 from coterie.reproduction.outcome import (
+    ExperimentRecord,
     Outcome,
-    Record,
     ResultFile,
     Row,
     final_accuracy,
@@ -52,9 +52,9 @@ class Numbers:
         return {name: outcome_so_far(each, RESULTS) for name, each in self.experiments.items()}
 
     @cached_property
-    def records(self) -> dict[tuple[str, str, str], list[Record]]:
+    def records(self) -> dict[tuple[str, str, str], list[ExperimentRecord]]:
         """The records of all training runs, by experiment, setting and scheme."""
-        chosen: dict[tuple[str, str, str], list[Record]] = {}
+        chosen: dict[tuple[str, str, str], list[ExperimentRecord]] = {}
         for name, experiment in self.experiments.items():
             if experiment.kind == "training":
                 records = ResultFile(record_path(experiment, RESULTS)).records()

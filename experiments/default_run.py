@@ -17,7 +17,7 @@ from coterie import __version__
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
 from coterie.report.run.result import read_run
-from coterie.reproduction.outcome import Record, ResultFile
+from coterie.reproduction.outcome import ExperimentRecord, ResultFile
 
 RESULTS = ResultFile(Path(__file__).parent / "results" / "default-run.jsonl")
 PROTOCOLS = ("plain", "open", "secagg", "secagg+", "lightsecagg")
@@ -34,7 +34,7 @@ KEYS = (
 )
 
 
-def record_of(protocol: str) -> Record:
+def record_of(protocol: str) -> ExperimentRecord:
     """Run the default spec with a protocol to its end, and return what came out."""
     spec = Spec().changed({"aggregation.protocol": protocol, "training.device": "cpu"})
     with TemporaryDirectory() as folder, Run.start(spec, Path(folder) / "run") as run:

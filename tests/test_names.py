@@ -92,22 +92,27 @@ def test_a_selector_of_ones_own_is_simulated_beside_named_schemes():
 
 
 def names_in_source():
-    """Yield (kind, name, file) of every class, function, parameter and field of the package."""
+    """Yield (kind, name, file) of every class, alias of a type, function, parameter and field of the package."""
     for path in sorted(Path(coterie.__file__).parent.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            names = [each.id for each in targets if isinstance(each, ast.Name)]
+            yield from (("class", name, path) for name in names if name[0].isupper() and not name.isupper())
+        for node in ast.walk(tree):
             match node:
                 case ast.ClassDef(name=name):
                     yield "class", name, path
                     fields = (each.target for each in node.body if isinstance(each, ast.AnnAssign))
                     yield from (("field", each.id, path) for each in fields if isinstance(each, ast.Name))
-                case ast.FunctionDef(name=name, args=given):
+                case ast.FunctionDef(name=name, args=given) | ast.AsyncFunctionDef(name=name, args=given):
                     yield "function", name, path
-                    every = (*given.posonlyargs, *given.args, *given.kwonlyargs)
-                    yield from (("parameter", each.arg, path) for each in every)
+                    every = (*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg)
+                    yield from (("parameter", each.arg, path) for each in every if each is not None)
 
 
 def test_one_name_one_class():
-    """A search for a class finds one: no two rooms use the same name."""
+    """A search for a class or the alias of a type finds one: no two rooms use the same name."""
     classes = Counter(name for kind, name, _ in names_in_source() if kind == "class")
     assert len(classes) > 200
     assert [name for name, count in classes.items() if count > 1] == []

@@ -95,14 +95,14 @@ def test_full_size_training_asks_for_a_gpu(tmp_path, monkeypatch):
     assert "there is no GPU here" in outcome.obstacle
     assert "--device cpu" in outcome.obstacle
     assert not (tmp_path / "out").exists()
-    quick = complete(experiment.made_quick(), tmp_path / "out", Machine(), silent, quick=True)
+    quick = complete(experiment.quick_version(), tmp_path / "out", Machine(), silent, quick=True)
     assert (quick.obstacle, quick.missing, len(quick.rows)) == ("", 0, 2)
 
 
 def test_data_that_cannot_be_had_are_an_obstacle(tmp_path, monkeypatch):
     """The outcome names the files that are missing and where they can be had; what was there stays."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nobody listens there
-    mnist = known_experiments()["mnist"].made_quick()
+    mnist = known_experiments()["mnist"].quick_version()
     outcome = complete(mnist, tmp_path, replace(CPU, data=str(tmp_path / "data")), silent, quick=True)
     assert "cannot be fetched" in outcome.obstacle
     assert "train-images-idx3-ubyte" in outcome.obstacle
@@ -114,7 +114,7 @@ def test_a_simulated_experiment_is_not_run_again_while_its_record_fits(name, tmp
     """The second time nothing is simulated and the outcome is the same; another definition is simulated anew."""
     known = known_experiments()[name]
     small = {"training": {"rounds": 20}, "data": {"users": 120}}
-    experiment = replace(known, quick=Quick(trials=2, spec=small)).made_quick()
+    experiment = replace(known, quick=Quick(trials=2, spec=small)).quick_version()
     calls = []
     first = complete(experiment, tmp_path, CPU, lambda *call: calls.append(call), quick=True)
     count = len(calls)
@@ -131,7 +131,7 @@ def test_a_simulated_experiment_is_not_run_again_while_its_record_fits(name, tmp
 
 def simulated(name, folder, **changes):
     """A simulated experiment's values, by setting and scheme, from few trials of few rounds."""
-    experiment = replace(KNOWN[name].made_quick(), trials=2, **changes)
+    experiment = replace(KNOWN[name].quick_version(), trials=2, **changes)
     experiment = replace(experiment, spec=merged(experiment.spec, {"training": {"rounds": 60}}))
     outcome = complete(experiment, folder, CPU, silent, quick=True)
     return {(row.measure, row.label): row.ours for row in outcome.rows}

@@ -31,7 +31,7 @@ def test_the_experiments_of_the_checkout_are_found():
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_experiment_makes_valid_specs(name, quick):
     """All runs have a spec, and no two of them the same digest; claims name settings and schemes that exist."""
-    experiment = KNOWN[name].made_quick() if quick else KNOWN[name]
+    experiment = KNOWN[name].quick_version() if quick else KNOWN[name]
     if experiment.kind == "training":
         runs = list(experiment.runs())
         assert len({run.digest for run in runs}) == len(runs)
@@ -89,7 +89,7 @@ def test_a_simulated_digest_changes_with_what_is_simulated_and_not_with_words():
         replace(experiment, schemes=("random",)),
         replace(experiment, settings=experiment.settings[:1]),
         replace(experiment, spec=merged(experiment.spec, {"training": {"rounds": 7}})),
-        experiment.made_quick(),
+        experiment.quick_version(),
     ):
         assert other.digest != experiment.digest
 

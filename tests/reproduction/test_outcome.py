@@ -132,7 +132,7 @@ def test_records_of_other_specs_are_not_looked_at(tmp_path):
     """A record counts only for the run whose digest it has."""
     experiment = read_tiny(tmp_path)
     records = made_records(experiment, lambda run: 50.0)
-    assert training_outcome(experiment.made_quick(), records).missing == 2
+    assert training_outcome(experiment.quick_version(), records).missing == 2
 
 
 def test_nothing_run_means_nothing_judged(tmp_path):

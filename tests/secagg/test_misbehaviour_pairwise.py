@@ -138,7 +138,7 @@ def test_a_restarted_client_does_not_rejoin(before):
     restarted = SealedClient(midway.me.membership)
     refused(restarted, midway.outgoing[midway.me.user], "RosterCall .* out of order: in the state 'ready'")
     refused(restarted, call(midway.batches.charters[0]), "round 0; this device is past it, at 1")
-    assert restarted.sealed_again(SCOPE, 0) == before
+    assert restarted.resend_sealed(SCOPE, 0) == before
 
 
 def test_a_new_call_ends_the_round_before_it(before):

@@ -77,7 +77,7 @@ def test_a_replayed_round_is_refused(charter, client):
     refused(client, call(charter, round_=5, model=b"another"), "past it")
     with pytest.raises(UsageError, match="not the one that was asked for last"):
         client.seal(task, UPDATE)
-    assert client.sealed_again(SCOPE, 5) == sent
+    assert client.resend_sealed(SCOPE, 5) == sent
     assert state(client) == before
 
 
@@ -90,7 +90,7 @@ def test_a_round_is_not_replayed_after_a_restart(charter, client):
     sent = client.seal(task, UPDATE)
     for round_ in (0, 5):
         refused(restarted, call(charter, round_=round_), f"round {round_}; this device is past it, at 6")
-    assert restarted.sealed_again(SCOPE, 5) == sent
+    assert restarted.resend_sealed(SCOPE, 5) == sent
 
 
 def test_nothing_of_an_old_charter_is_sent_again(batches, charter, client):
@@ -100,7 +100,7 @@ def test_nothing_of_an_old_charter_is_sent_again(batches, charter, client):
         device.seal(device.receive(call(charter)), UPDATE)
     found_batch(rules(privacy=3), [batches.clients[member.user] for member in charter.members], first=1)
     with pytest.raises(UsageError, match="round 0 of scope 'keyboard' is not the last"):
-        client.sealed_again(SCOPE, 0)
+        client.resend_sealed(SCOPE, 0)
     refused(client, call(charter, round_=1), f"charter {charter.digest.hex()}")
 
 
@@ -110,7 +110,7 @@ def test_a_lower_round_is_refused(charter, client):
     for round_ in (4, 1, 0):
         refused(client, call(charter, round_=round_), f"round {round_}; this device is past it, at 6")
         with pytest.raises(UsageError, match=f"round {round_} .* is not the last"):
-            client.sealed_again(SCOPE, round_)
+            client.resend_sealed(SCOPE, round_)
 
 
 def test_a_round_too_far_ahead_is_refused(charter, client):
@@ -259,7 +259,7 @@ def refuses_to_go_on(client, task, charter, reason="damaged"):
     for step in (
         lambda: client.seal(task, UPDATE),
         lambda: client.receive(call(charter, round_=1)),
-        lambda: client.sealed_again(SCOPE, 0),
+        lambda: client.resend_sealed(SCOPE, 0),
         lambda: found_batch(rules(), [client, simulated_client("new", configuration())]),
     ):
         with pytest.raises(UsageError, match=reason):

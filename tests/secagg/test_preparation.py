@@ -92,7 +92,7 @@ def test_a_mask_is_used_once():
     assert not devices.stored(user)
     for again in (client, devices.restarted(user)):
         refused(again, calls[user], "asked for round 0; this device is past it, at 1")
-        assert bytes(again.sealed_again(SCOPE, 0)) == bytes(first)
+        assert bytes(again.resend_sealed(SCOPE, 0)) == bytes(first)
 
 
 def test_a_mask_is_deleted_when_its_vector_never_leaves(monkeypatch):

@@ -111,7 +111,7 @@ class History:
         """Add up the vectors of every batch of which all came, those that came late too."""
         for user in late:
             try:
-                recorder.receive(user, self.clients[user].sealed_again(SCOPE, self.round))
+                recorder.receive(user, self.clients[user].resend_sealed(SCOPE, self.round))
             except PeerError:  # refused, and seen
                 pass
             except UsageError:  # it was never called

@@ -52,7 +52,7 @@ from coterie.values import FloatArray
 
 SCOPE = "photographs"
 
-Train: TypeAlias = Callable[[str, bytes, bytes], FloatArray]
+TrainUser: TypeAlias = Callable[[str, bytes, bytes], FloatArray]
 """A user's update, from its id, the model that it was sent, and the training configuration."""
 
 
@@ -61,7 +61,7 @@ class DevicePopulation:
     """Who takes part, in which batches, and what their devices compute."""
 
     batches: tuple[tuple[str, ...], ...]
-    train: Train
+    train: TrainUser
     model: bytes
     """The global model, which a server that keeps to the rules sends to everybody."""
     dimension: int

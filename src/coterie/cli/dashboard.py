@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli.ledger import Location
+from coterie.cli.ledger import LedgerArgument
 from coterie.cli.options import waiting
 from coterie.errors import UsageError
 
@@ -21,7 +21,7 @@ PORT = 8642
 
 
 def dashboard(
-    ledger: Location = "",
+    ledger: LedgerArgument = "",
     host: Annotated[
         str, typer.Option(help="Where to listen (127.0.0.1 unless given: this machine only).", show_default=False)
     ] = "127.0.0.1",

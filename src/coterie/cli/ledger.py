@@ -44,7 +44,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Location = Annotated[
+LedgerArgument = Annotated[
     str,
     typer.Argument(
         metavar="LEDGER",
@@ -57,7 +57,7 @@ Location = Annotated[
 
 @app.command()
 def show(
-    ledger: Location = "",
+    ledger: LedgerArgument = "",
     rounds: Annotated[
         str,
         typer.Option(help="How many of the last rounds: a number, or all (20 unless given).", show_default=False),
@@ -91,7 +91,7 @@ def show(
 
 @app.command()
 def verify(
-    ledger: Location = "",
+    ledger: LedgerArgument = "",
     head: Annotated[
         str | None,
         typer.Option(
@@ -135,7 +135,7 @@ def verify(
 
 @app.command()
 def export(
-    ledger: Location = "",
+    ledger: LedgerArgument = "",
     out: Annotated[
         Path | None,
         typer.Option(help="The file to write: .jsonl (keeps all users and rounds), .csv or .parquet (required)."),

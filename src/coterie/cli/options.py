@@ -32,7 +32,9 @@ RoundColumn = Annotated[
 ]
 UserColumn = Annotated[str | None, typer.Option(help="The log's column of users: its name, or its number from 1.")]
 Delimiter = Annotated[str | None, typer.Option(help="What separates the fields of a CSV log.")]
-Seed = Annotated[int, typer.Option(help="Seed for everything that is drawn (0 unless given).", show_default=False)]
+SeedOption = Annotated[
+    int, typer.Option(help="Seed for everything that is drawn (0 unless given).", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
 
 

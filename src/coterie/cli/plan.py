@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli.options import Delimiter, Dropout, Json, PerRound, RoundColumn, Seed, UserColumn, Users
+from coterie.cli.options import Delimiter, Dropout, Json, PerRound, RoundColumn, SeedOption, UserColumn, Users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def plan(
     round_column: RoundColumn = None,
     user_column: UserColumn = None,
     delimiter: Delimiter = None,
-    seed: Seed = 0,
+    seed: SeedOption = 0,
     churn: Annotated[
         float | None, typer.Option(help="Share of users who leave for good within a year; shows its cost.")
     ] = None,

@@ -70,7 +70,7 @@ def reproduce(
       coterie reproduce mine.toml --device cpu
     """
     check_torch("reproduce")
-    from coterie.cli.reproduction_view import Progress, print_list, print_outcome
+    from coterie.cli.reproduction_view import ReproductionProgress, print_list, print_outcome
     from coterie.report.reproduction import draw
     from coterie.reproduction.completion import complete
     from coterie.reproduction.definition import experiments_named, known_experiments
@@ -89,8 +89,8 @@ def reproduce(
     machine, folder = Machine(str(data), device, processes), out / "quick" if quick else out
     results = []
     for experiment in experiments:
-        wanted = experiment.made_quick() if quick else experiment
-        progress = Progress(experiment.name)
+        wanted = experiment.quick_version() if quick else experiment
+        progress = ReproductionProgress(experiment.name)
         progress.begin(outcome_so_far(wanted, folder))
         try:
             outcome = complete(wanted, folder, machine, progress, quick=quick)

@@ -28,7 +28,7 @@ LINES = 20
 MINUTE, HOUR = 60, 3600
 
 
-class Progress:
+class ReproductionProgress:
     """How far an experiment is, and the time left, on standard error."""
 
     def __init__(self, name: str) -> None:

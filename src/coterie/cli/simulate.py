@@ -15,7 +15,7 @@ from coterie.cli.options import (
     Json,
     PerRound,
     RoundColumn,
-    Seed,
+    SeedOption,
     UserColumn,
     Users,
     check_one_source,
@@ -95,7 +95,7 @@ def simulate(
     joining: Annotated[
         float, typer.Option(help="Newcomers per round on average (0.1: one in ten rounds).", show_default=False)
     ] = 0.0,
-    seed: Seed = 0,
+    seed: SeedOption = 0,
     processes: Annotated[
         int | None, typer.Option(help="Processes to use; all cores unless given. The result is the same.")
     ] = None,

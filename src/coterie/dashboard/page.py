@@ -13,7 +13,7 @@ from coterie.ledger.store import is_url
 from coterie.report.page.blocks import (
     Block,
     Commands,
-    Foot,
+    Footer,
     Page,
     Points,
     Section,
@@ -49,7 +49,7 @@ def dashboard_page(state: FederationState) -> str:
         answer=" ".join((_now(state), *sentences)),
         tiles=_tiles(state),
         sections=tuple(_sections(state, warnings)),
-        foot=_foot(state),
+        footer=_footer(state),
     )
     return render(
         page, live=files("coterie.dashboard").joinpath("templates", "live.js").read_text(encoding="utf-8")
@@ -237,9 +237,9 @@ def _elsewhere(state: FederationState) -> Commands:
     )
 
 
-def _foot(state: FederationState) -> Foot:
+def _footer(state: FederationState) -> Footer:
     head = state.snapshot.head
-    return Foot(
+    return Footer(
         facts=(
             ("Ledger", state.place),
             ("Records", number(head.count)),

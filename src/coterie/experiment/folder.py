@@ -32,7 +32,7 @@ has further heads, `head-200` for one of 200 rounds."""
 STEP_STATES = (State.COMMITTED, State.ABANDONED, State.SKIPPED)
 """Rounds that are a step of the run; one that a crash left unfinished is tried again in a new round."""
 
-Parameters = Mapping[str, NDArray[np.float32]]
+ModelParameters = Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Checkpoint:
     """The model after a number of steps, and the record's row of the last of them."""
 
     step: int
-    parameters: Parameters
+    parameters: ModelParameters
     row: RoundRow | None
 
 

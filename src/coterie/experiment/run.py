@@ -31,7 +31,7 @@ from coterie.experiment.folder import (
     RESULT,
     ROW,
     Checkpoint,
-    Parameters,
+    ModelParameters,
     PendingResult,
     RunFolder,
     check_files,
@@ -163,7 +163,7 @@ class Run:
             self.measures.add_round(round_.exposure)
         self.folder.tidy(step) if progress.cut_off is None else self._finish_cut_off(progress.cut_off, step)
 
-    def _take_parameters(self, parameters: Parameters) -> None:
+    def _take_parameters(self, parameters: ModelParameters) -> None:
         expected = {name: part.shape for name, part in self._named_parameters().items()}
         if {name: part.shape for name, part in parameters.items()} != expected:
             raise UsageError(

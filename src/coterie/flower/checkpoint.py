@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from coterie.errors import UsageError
 from coterie.storage.files import atomic_write, reading, remove_unfinished, writing
 
-Arrays: TypeAlias = ArrayRecord | list[NDArray[Any]] | dict[str, NDArray[Any]]
-"""Arrays as strategies keep them."""
-State: TypeAlias = dict[str, Arrays]
+StoredArrays: TypeAlias = ArrayRecord | list[NDArray[Any]] | dict[str, NDArray[Any]]
+""" as strategies keep them."""
+StrategyState: TypeAlias = dict[str, StoredArrays]
 """What a strategy remembers of earlier rounds, by the names of its attributes."""
 
 MODEL = "model"
@@ -31,7 +31,7 @@ class FlowerCheckpoint:
 
     server_round: int
     arrays: ArrayRecord
-    state: State
+    state: StrategyState
 
 
 class CheckpointFolder:
@@ -87,7 +87,7 @@ class CheckpointFolder:
         return self._path / f"{MODEL}-{digest[:32]}.npz"
 
 
-def _put(named: dict[str, NDArray[Any]], prefix: str, arrays: Arrays) -> tuple[str, list[str]]:
+def _put(named: dict[str, NDArray[Any]], prefix: str, arrays: StoredArrays) -> tuple[str, list[str]]:
     """Add arrays to those of a file; return what holds them, and under which keys."""
     keys = [str(number) for number in range(len(arrays))] if isinstance(arrays, list) else list(arrays)
     if isinstance(arrays, ArrayRecord):
@@ -98,7 +98,7 @@ def _put(named: dict[str, NDArray[Any]], prefix: str, arrays: Arrays) -> tuple[s
     return type(arrays).__name__, keys
 
 
-def _get(named: Mapping[str, NDArray[Any]], prefix: str, layout: tuple[str, list[str]]) -> Arrays:
+def _get(named: Mapping[str, NDArray[Any]], prefix: str, layout: tuple[str, list[str]]) -> StoredArrays:
     kind, keys = layout
     arrays = {key: named[f"{prefix}-{number}"] for number, key in enumerate(keys)}
     if kind == ArrayRecord.__name__:

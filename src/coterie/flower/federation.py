@@ -20,7 +20,7 @@ from coterie.errors import TooFewUsers, UsageError
 from coterie.flower.checkpoint import MODEL, CheckpointFolder, FlowerCheckpoint
 from coterie.flower.envelope import LOG
 from coterie.flower.inner_strategy import InnerStrategy, configuration
-from coterie.flower.model import Kind, Work
+from coterie.flower.model import RoundKind, Work
 from coterie.flower.nodes import Nodes
 from coterie.flower.recipe import SETTINGS, STRUCTURE, Metrics, Recipe, Records
 from coterie.flower.transport import PAUSES, GridMessenger, GridTransport
@@ -56,7 +56,7 @@ class Federation:
         self, settings: "SealedStrategy", wrapped: InnerStrategy, ledger: Ledger, start: StartArguments
     ) -> None:
         self._settings, self._inner, self._ledger, self._timeout = settings, wrapped, ledger, start.timeout
-        self._configs: Mapping[Kind, ConfigRecord] = {
+        self._configs: Mapping[RoundKind, ConfigRecord] = {
             "train": start.train_config, "evaluate": start.evaluate_config,
         }  # fmt: skip
         self._protocol = PROTOCOLS[settings.protocol]
@@ -137,10 +137,10 @@ class Federation:
             )
         return recipe
 
-    def _content(self, kind: Kind, number: int) -> RecordDict | None:
+    def _content(self, kind: RoundKind, number: int) -> RecordDict | None:
         return self._inner.content(kind, number, self.arrays, self._configs[kind])
 
-    def _checked_content(self, kind: Kind, number: int) -> RecordDict | None:
+    def _checked_content(self, kind: RoundKind, number: int) -> RecordDict | None:
         """Return what the strategy sends in a round; refuse another configuration than the charters'."""
         content = self._content(kind, number)
         if content is None:
@@ -363,7 +363,7 @@ class Federation:
         self._tell(work.kind, outcome)
         return outcome
 
-    def _tell(self, kind: Kind, outcome: RoundOutcome) -> None:
+    def _tell(self, kind: RoundKind, outcome: RoundOutcome) -> None:
         if outcome.state is State.COMMITTED:
             LOG.info("%s: the sum of %d users, in round %d", kind, len(outcome.included), outcome.round)
         else:

@@ -12,10 +12,10 @@ from flwr.serverapp.strategy import Strategy
 from flwr.supercore.run import Run
 
 from coterie.errors import UsageError
-from coterie.flower.checkpoint import State
+from coterie.flower.checkpoint import StrategyState
 from coterie.flower.envelope import LOG
-from coterie.flower.model import Kind, with_types_of
-from coterie.flower.recipe import Setting, settings_of
+from coterie.flower.model import RoundKind, with_types_of
+from coterie.flower.recipe import RecipeSetting, settings_of
 
 _SINGLE = "it compares single users' updates, and no server ever sees one here"
 _CLIPS = "it clips or counts single users' replies at the server, and there is one reply here, the average"
@@ -50,10 +50,10 @@ class InnerStrategy:
                 )
         self.inner = inner
         self.weighted_by = str(getattr(inner, "weighted_by_key", "num-examples"))
-        self._sent: dict[Kind, Message] = {}
+        self._sent: dict[RoundKind, Message] = {}
 
     def content(
-        self, kind: Kind, server_round: int, arrays: ArrayRecord, config: ConfigRecord
+        self, kind: RoundKind, server_round: int, arrays: ArrayRecord, config: ConfigRecord
     ) -> RecordDict | None:
         """Return what the strategy sends to every node in a round; None if it sends nothing."""
         configure = self.inner.configure_train if kind == "train" else self.inner.configure_evaluate
@@ -97,11 +97,11 @@ class InnerStrategy:
         return MetricRecord({**metrics, self.weighted_by: users})
 
     @property
-    def state(self) -> State:
+    def state(self) -> StrategyState:
         """What the strategy remembers of earlier rounds: all its attributes that are arrays, such as momentum."""
         return {name: value for name, value in vars(self.inner).items() if _holds_arrays(value)}
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: StrategyState) -> None:
         """Give the strategy back what it remembered."""
         for name, value in state.items():
             if not hasattr(self.inner, name):
@@ -112,7 +112,7 @@ class InnerStrategy:
             setattr(self.inner, name, value)
 
 
-def configuration(content: RecordDict, what: str) -> tuple[str, dict[str, Setting]]:
+def configuration(content: RecordDict, what: str) -> tuple[str, dict[str, RecipeSetting]]:
     """Return the key of a message's configuration, and its settings without the round's number."""
     for key, record in content.config_records.items():
         return key, settings_of(record, what)

@@ -16,7 +16,7 @@ from coterie.errors import PeerError, UsageError
 from coterie.secagg.crypto.quantiser import Floats
 from coterie.values import FloatArray
 
-Kind = Literal["train", "evaluate"]
+RoundKind = Literal["train", "evaluate"]
 
 
 class _ArrayLine(msgspec.Struct, frozen=True, array_like=True):
@@ -27,7 +27,7 @@ class _ArrayLine(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Work(msgspec.Struct, frozen=True, array_like=True):
-    kind: Kind
+    kind: RoundKind
     arrays: list[_ArrayLine]
 
 
@@ -35,11 +35,11 @@ class _Work(msgspec.Struct, frozen=True, array_like=True):
 class Work:
     """What a round asks for: to train a model, or to evaluate it."""
 
-    kind: Kind
+    kind: RoundKind
     arrays: Mapping[str, NDArray[np.generic]]
 
     @classmethod
-    def of(cls, kind: Kind, record: ArrayRecord) -> "Work":
+    def of(cls, kind: RoundKind, record: ArrayRecord) -> "Work":
         """Return the work on a model of Flower's."""
         return cls(kind, {name: array.numpy() for name, array in record.items()})
 

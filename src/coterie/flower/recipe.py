@@ -16,7 +16,7 @@ from coterie.errors import PeerError, UsageError
 from coterie.secagg import read_recipe, write_recipe
 
 Scalar: TypeAlias = bool | int | float | str
-Setting: TypeAlias = Scalar | list[Scalar]
+RecipeSetting: TypeAlias = Scalar | list[Scalar]
 Bounds: TypeAlias = tuple[float, float]
 
 ROUND = "server-round"
@@ -45,8 +45,8 @@ class Records(msgspec.Struct, frozen=True):
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """What train and evaluate functions get beside the model, and which of their metrics are sealed."""
 
-    train: dict[str, Setting]
-    evaluate: dict[str, Setting]
+    train: dict[str, RecipeSetting]
+    evaluate: dict[str, RecipeSetting]
     run_config: dict[str, Scalar]
     train_metrics: list[tuple[str, float, float]]
     """Each with its least and greatest value: what lies outside is cut."""
@@ -76,9 +76,9 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         return Metrics({name: (low, high) for name, low, high in lines})
 
 
-def settings_of(config: Mapping[str, object], what: str) -> dict[str, Setting]:
+def settings_of(config: Mapping[str, object], what: str) -> dict[str, RecipeSetting]:
     """Return a configuration as a recipe can hold it, without the round's number."""
-    settings: dict[str, Setting] = {}
+    settings: dict[str, RecipeSetting] = {}
     for name, value in config.items():
         if name == ROUND:
             continue

@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 from coterie.coordinator.secure import Moment
 from coterie.errors import PeerError
 from coterie.flower.envelope import LOG, MESSAGE, REFUSAL, cut, has_bytes, kind_of, unwrap, wrap
-from coterie.flower.model import Kind
+from coterie.flower.model import RoundKind
 from coterie.secagg import Outgoing
 from coterie.secagg.wire.framing import Data
 
@@ -85,11 +85,11 @@ class GridTransport:
 
     def __init__(self, messenger: GridMessenger, node_of: Callable[[str], int | None], timeout: float) -> None:
         self._messenger, self._node_of, self._timeout = messenger, node_of, timeout
-        self._kind: Kind = "train"
+        self._kind: RoundKind = "train"
         self._common = b""
         self._users: dict[int, str] = {}
 
-    def begin(self, kind: Kind, model: bytes) -> None:
+    def begin(self, kind: RoundKind, model: bytes) -> None:
         """Say what the next round asks for, and the bytes that its calls have in common."""
         self._kind, self._common = kind, model
 

@@ -37,7 +37,7 @@ _NUMBERS = 1 << 53  # integers in JSON stay below, so that every reader reads th
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _WIDTHS = (1, 2, 4, 8)
 
-Part: TypeAlias = IntArray | bytes
+BodyPart: TypeAlias = IntArray | bytes
 """What a field consists of after the line: integers, or bytes as they are."""
 
 
@@ -68,11 +68,11 @@ class Inline:
 
 
 @dataclass(frozen=True)
-class Arrays(Generic[_T]):
+class ArrayField(Generic[_T]):
     """A field after the line; its parts are arrays of integers (`np.ndarray`) or `bytes`."""
 
     parts: Sequence[type]
-    write: Callable[[_T], tuple[Part, ...]]
+    write: Callable[[_T], tuple[BodyPart, ...]]
     read: Callable[..., _T]
 
 
@@ -143,7 +143,7 @@ def _raw(event: Event) -> bytes:
     rest: list[bytes] = []
     for name, form in _FORMS[type(event)].items():
         line[name] = getattr(event, name)
-        if isinstance(form, Arrays):
+        if isinstance(form, ArrayField):
             sizes: list[object] = []
             for part in form.write(line[name]):
                 width = 0 if isinstance(part, bytes) else _width(part)
@@ -167,11 +167,11 @@ def _uncompress(body: bytes) -> bytes:
     return raw
 
 
-def _parts(sizes: object, kinds: Sequence[type], rest: bytes, at: int) -> tuple[list[Part], int]:
+def _parts(sizes: object, kinds: Sequence[type], rest: bytes, at: int) -> tuple[list[BodyPart], int]:
     """Return parts of these kinds from a place on, and the place after them."""
     if not isinstance(sizes, list) or len(sizes) != len(kinds):
         raise Damaged(f"a field of {len(kinds)} parts announces {sizes!r:.40}")
-    parts: list[Part] = []
+    parts: list[BodyPart] = []
     for size, kind in zip(sizes, kinds, strict=True):
         pair = [size, 1] if kind is bytes else size
         length, width = pair if isinstance(pair, list) and len(pair) == 2 else (0, 0)  # noqa: PLR2004 - a pair
@@ -203,7 +203,7 @@ def _read_rising(steps: IntArray) -> IntArray:
     return values
 
 
-def _write_lists(lists: Lists) -> tuple[Part, Part]:
+def _write_lists(lists: Lists) -> tuple[BodyPart, BodyPart]:
     sizes: IntArray = np.diff(lists.starts)
     return sizes, _steps(lists.members.astype(np.int64))
 
@@ -218,7 +218,7 @@ def _read_lists(sizes: IntArray, steps: IntArray) -> Lists:
     return Lists(starts, members)
 
 
-def _write_blobs(values: Sequence[bytes | None]) -> tuple[Part, Part]:
+def _write_blobs(values: Sequence[bytes | None]) -> tuple[BodyPart, BodyPart]:
     lengths = np.array([-1 if value is None else len(value) for value in values], dtype=np.int64)
     return lengths, b"".join(value for value in values if value)
 
@@ -261,21 +261,21 @@ def _are_digests(value: object) -> bool:
 
 Number: TypeAlias = Annotated[int, Inline(lambda value: type(value) is int and 0 <= value < _NUMBERS)]
 """An integer from 0 up."""
-Text: TypeAlias = Annotated[str, Inline(lambda value: isinstance(value, str))]
+TextField: TypeAlias = Annotated[str, Inline(lambda value: isinstance(value, str))]
 Flag: TypeAlias = Annotated[bool, Inline(lambda value: isinstance(value, bool))]
-Digest: TypeAlias = Annotated[str, Inline(lambda value: value == "" or _is_digest(value))]
+DigestField: TypeAlias = Annotated[str, Inline(lambda value: value == "" or _is_digest(value))]
 """A SHA-256 in hexadecimal; an empty text stands for none."""
 Texts: TypeAlias = Annotated[Sequence[str], Inline(_are_texts)]
 Labels: TypeAlias = Annotated[Sequence[str], Inline(_are_labels)]
 """Texts, sorted and distinct."""
-Metrics: TypeAlias = Annotated[Mapping[str, float], Inline(_are_metrics)]
+MetricsField: TypeAlias = Annotated[Mapping[str, float], Inline(_are_metrics)]
 """Numbers by name."""
 Digests: TypeAlias = Annotated[Mapping[str, str], Inline(_are_digests)]
 """SHA-256 in hexadecimal, by the name of what it is of."""
-Rising: TypeAlias = Annotated[IntArray, Arrays([np.ndarray], lambda values: (_steps(values),), _read_rising)]
+Rising: TypeAlias = Annotated[IntArray, ArrayField([np.ndarray], lambda values: (_steps(values),), _read_rising)]
 """Integers that rise."""
-RisingLists: TypeAlias = Annotated[Lists, Arrays([np.ndarray, np.ndarray], _write_lists, _read_lists)]
-Blobs: TypeAlias = Annotated[Sequence[bytes | None], Arrays([np.ndarray, bytes], _write_blobs, _read_blobs)]
+RisingLists: TypeAlias = Annotated[Lists, ArrayField([np.ndarray, np.ndarray], _write_lists, _read_lists)]
+Blobs: TypeAlias = Annotated[Sequence[bytes | None], ArrayField([np.ndarray, bytes], _write_blobs, _read_blobs)]
 """Pieces of bytes, some of which can be missing."""
 
 
@@ -284,7 +284,7 @@ class Created(Event):
     """The ledger begins; `ledger` is a name that no other ledger has."""
 
     version: Number
-    ledger: Text
+    ledger: TextField
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ class Retired(Event):
 
     plan: Number
     batches: Rising
-    reason: Text
+    reason: TextField
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +335,7 @@ class Overridden(Event):
 
     plan: Number
     batches: Rising
-    reason: Text
+    reason: TextField
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,9 +345,9 @@ class Opened(Event):
     round: Number
     plan: Number
     sealed: Flag
-    protocol: Text
-    terms: Digest
-    coordinator: Text
+    protocol: TextField
+    terms: DigestField
+    coordinator: TextField
     asked: Rising
 
 
@@ -363,13 +363,13 @@ class Closed(Event):
 
     round: Number
     committed: Flag
-    reason: Text
+    reason: TextField
     whole: Flag
     learned: RisingLists
     alone: Rising
     reasons: Labels
     lost: RisingLists
-    metrics: Metrics
+    metrics: MetricsField
     files: Digests
 
 
@@ -387,7 +387,7 @@ class Unfinished(Event):
     """A later coordinator found the round open and its own coordinator gone: nobody knows what was learned."""
 
     round: Number
-    coordinator: Text
+    coordinator: TextField
 
 
 @dataclass(frozen=True)
@@ -395,7 +395,7 @@ class Skipped(Event):
     """A round has no cohort."""
 
     round: Number
-    reason: Text
+    reason: TextField
 
 
 @dataclass(frozen=True)
@@ -403,14 +403,14 @@ class Noted(Event):
     """Numbers about a round that came to be known after it, and digests of files that were made of it."""
 
     round: Number
-    metrics: Metrics
+    metrics: MetricsField
     files: Digests
 
 
 KINDS: dict[str, type[Event]] = {kind.kind(): kind for kind in Event.__subclasses__()}
 
 # How the fields of each kind are written, in their order there, as their own types say.
-_FORMS: dict[type[Event], dict[str, Inline | Arrays[Any]]] = {
+_FORMS: dict[type[Event], dict[str, Inline | ArrayField[Any]]] = {
     kind: {name: hint.__metadata__[0] for name, hint in sorted(get_type_hints(kind, include_extras=True).items())}
     for kind in KINDS.values()
 }

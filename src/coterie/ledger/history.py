@@ -16,7 +16,7 @@ FREE = -1
 """The batch of a user who was never asked as part of one."""
 
 
-def check_successor(plan: BatchPlan, before: BatchPlan | None, bonds: IntArray, retired: BoolArray) -> None:
+def check_successor(plan: BatchPlan, before: BatchPlan | None, last_batch: IntArray, retired: BoolArray) -> None:
     """Refuse a plan that would let rounds to come single out fewer than T users.
 
     Users whose rounds so far are alike must stay so, or be at least T where they part:
@@ -25,7 +25,7 @@ def check_successor(plan: BatchPlan, before: BatchPlan | None, bonds: IntArray, 
     - inside a batch of the new plan, every such batch has at least T users (the new T), and so have the users
       who were never asked: the few who differ from the rest of their batch would be visible by themselves.
 
-    `bonds` has for each user the batch in which it was asked last, by that batch's smallest user, or FREE, and
+    `last_batch` has for each user the batch in which it was asked last, by its smallest user, or FREE, and
     `retired` whether its batch was retired.
 
     >>> before = BatchPlan.from_batches(4, 2, [[0, 1], [2, 3]])
@@ -35,19 +35,19 @@ def check_successor(plan: BatchPlan, before: BatchPlan | None, bonds: IntArray, 
     Traceback (most recent call last):
     coterie.errors.UsageError: the plan splits batch 0, which has taken part: user 1 is not where user 0 is; ...
     """
-    now = np.pad(plan.batch_of.astype(np.int64), (0, len(bonds) - plan.users), constant_values=-1)
-    _check_whole(now, before, bonds)
+    now = np.pad(plan.batch_of.astype(np.int64), (0, len(last_batch) - plan.users), constant_values=-1)
+    _check_whole(now, before, last_batch)
     if before is not None:
         _check_retired(now, before, retired)
     present: IntArray = np.flatnonzero(now >= 0)
     # One key per batch of the new plan and part of it.
     parts, first, sizes = np.unique(
-        now[present] * (len(bonds) + 1) + bonds[present] + 1, return_index=True, return_counts=True
+        now[present] * (len(last_batch) + 1) + last_batch[present] + 1, return_index=True, return_counts=True
     )
     small = np.flatnonzero(sizes < plan.privacy)
     if len(small) == 0:
         return
-    batch, part = divmod(int(parts[small[0]]), len(bonds) + 1)
+    batch, part = divmod(int(parts[small[0]]), len(last_batch) + 1)
     size, user = int(sizes[small[0]]), int(present[first[small[0]]])
     if part == 0:
         raise UsageError(
@@ -60,12 +60,12 @@ def check_successor(plan: BatchPlan, before: BatchPlan | None, bonds: IntArray, 
     )
 
 
-def _check_whole(now: IntArray, before: BatchPlan | None, bonds: IntArray) -> None:
+def _check_whole(now: IntArray, before: BatchPlan | None, last_batch: IntArray) -> None:
     """Refuse a batch that is split."""
-    users: IntArray = np.flatnonzero(bonds != FREE)
-    parted = users[now[users] != now[bonds[users]]]
+    users: IntArray = np.flatnonzero(last_batch != FREE)
+    parted = users[now[users] != now[last_batch[users]]]
     if len(parted):
-        user, other = int(parted[0]), int(bonds[parted[0]])
+        user, other = int(parted[0]), int(last_batch[parted[0]])
         number = -1 if before is None or user >= before.users else int(before.batch_of[user])
         batch = f"batch {number}" if number >= 0 else "a batch"
         raise UsageError(
@@ -118,7 +118,7 @@ class History:
         self.open: CurrentRound | None = None
         self.next_round = 0
         self.steps = 0
-        self.counts = self.bonds = self.failures = NOBODY
+        self.counts = self.last_batch = self.failures = NOBODY
         self.retired_users: BoolArray = np.zeros(0, dtype=np.bool_)
         self._name_set: set[str] = set()
 
@@ -186,7 +186,7 @@ class History:
         self.keys.extend(event.keys)
         added = np.zeros(len(event.names), dtype=np.int64)
         self.counts = np.concatenate((self.counts, added))
-        self.bonds = np.concatenate((self.bonds, added + FREE))
+        self.last_batch = np.concatenate((self.last_batch, added + FREE))
         self.retired_users = np.concatenate((self.retired_users, added > 0))
 
     @_rule.register
@@ -201,7 +201,7 @@ class History:
             )
         names = tuple(self.names[: event.users])
         plan = BatchPlan(event.users, event.privacy, event.batches.members, event.batches.starts, names)
-        check_successor(plan, self.plan, self.bonds, self.retired_users)
+        check_successor(plan, self.plan, self.last_batch, self.retired_users)
         yield None
         same = _same_batches(self.plan, plan)
         failures = np.zeros(len(plan), dtype=np.int64)
@@ -210,7 +210,7 @@ class History:
         self.charters = {same[batch]: charter for batch, charter in self.charters.items() if batch in same}
         left = np.ones(len(self.names), dtype=np.bool_)
         left[plan.members] = False
-        self.retired_users |= left & (self.bonds != FREE)
+        self.retired_users |= left & (self.last_batch != FREE)
         self.plan = plan
         self.plans += 1
 
@@ -239,7 +239,7 @@ class History:
     def _overridden(self, event: events.Overridden, _: int) -> Rule:
         users = self._check_batches(event.plan, event.batches, "overridden")
         yield None
-        self.bonds[users] = FREE
+        self.last_batch[users] = FREE
         self.charters = {b: c for b, c in self.charters.items() if b not in set(event.batches.tolist())}
 
     def _check_batches(self, plan: int, batches: IntArray, done: str) -> IntArray:
@@ -276,7 +276,7 @@ class History:
         if self.plan is not None:
             sizes = self.plan.sizes[event.asked]
             smallest = np.minimum.reduceat(current.members, np.cumsum(sizes) - sizes)
-            self.bonds[current.members] = np.repeat(smallest, sizes)
+            self.last_batch[current.members] = np.repeat(smallest, sizes)
 
     @_rule.register
     def _closed(self, event: events.Closed, time: int) -> Rule:

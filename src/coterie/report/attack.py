@@ -12,7 +12,7 @@ from coterie.report.deviation import deviation_section, picture
 from coterie.report.page.blocks import (
     Block,
     Commands,
-    Foot,
+    Footer,
     Page,
     Pictures,
     Plot,
@@ -27,7 +27,7 @@ from coterie.report.page.blocks import (
 from coterie.report.page.html import render
 from coterie.values.words import KeyNumber, Tone, counted
 
-Record = Mapping[str, Any]
+AttackRecord = Mapping[str, Any]
 EDGES = (0.001, 0.01, 0.1, 0.5, 1.0)
 """Where the bars of errors end; the last bar has all that are larger."""
 
@@ -43,7 +43,7 @@ def scheme_words(scheme: str, privacy: int | None) -> str:
     return {"random": "random selection", "weighted": "weighted selection"}.get(scheme, scheme)
 
 
-def attack_verdict(record: Record) -> tuple[str, Tone]:
+def attack_verdict(record: AttackRecord) -> tuple[str, Tone]:
     """Return in one sentence what the attack came to, whatever that is, and how it should be taken.
 
     That nobody was found is good news in batches alone: elsewhere it says that these attacks failed, and no more.
@@ -68,16 +68,16 @@ def attack_verdict(record: Record) -> tuple[str, Tone]:
     return f"The server found {_listed(parts)}", "plain" if hidden else "warning"
 
 
-def _relief(schemes: Sequence[Record]) -> Tone:
+def _relief(schemes: Sequence[AttackRecord]) -> Tone:
     return "plain" if any(map(_merely_failed, schemes)) else "good"
 
 
-def _merely_failed(result: Record) -> bool:
+def _merely_failed(result: AttackRecord) -> bool:
     """Return whether nobody was found although no batch hides anybody."""
     return result["users_found"] <= result["found_by_chance"] and (result["privacy"] or 1) == 1
 
 
-def attack_caveats(record: Record) -> tuple[str, ...]:
+def attack_caveats(record: AttackRecord) -> tuple[str, ...]:
     """Return what must be said where nobody was found although no batch hides anybody."""
     return tuple(
         f"No batch hides anybody here: that these attacks failed on {counted(each['window']['rounds'], 'round')} "
@@ -89,7 +89,7 @@ def attack_caveats(record: Record) -> tuple[str, ...]:
     )
 
 
-def attack_sentences(record: Record) -> tuple[str, ...]:
+def attack_sentences(record: AttackRecord) -> tuple[str, ...]:
     """Return a sentence for each scheme: how far off the strongest estimate was, by which method."""
     sentences = []
     for each in record["schemes"]:
@@ -102,7 +102,7 @@ def attack_sentences(record: Record) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def attack_page(record: Record, date: str) -> str:
+def attack_page(record: AttackRecord, date: str) -> str:
     """Return the page of an attack as one HTML file; `date` says when it was made."""
     title, tone = attack_verdict(record)
     schemes = record["schemes"]
@@ -122,13 +122,13 @@ def attack_page(record: Record, date: str) -> str:
             answer=" ".join(attack_sentences(record) + attack_caveats(record)),
             tiles=Tiles(tuple(map(_tile, schemes))),
             sections=tuple(sections),
-            foot=_foot(record),
+            footer=_footer(record),
             tone=tone,
         )
     )
 
 
-def _tile(result: Record) -> KeyNumber:
+def _tile(result: AttackRecord) -> KeyNumber:
     found, chance = result["users_found"], result["found_by_chance"]
     meaning = f"error {result['error']['median']:.2g} in the median; by chance {chance} would be found"
     name = scheme_words(result["scheme"], result["privacy"])
@@ -136,7 +136,7 @@ def _tile(result: Record) -> KeyNumber:
     return KeyNumber(f"Found: {name}", f"{found} of {result['users']}", meaning, tone)
 
 
-def _computed(schemes: Sequence[Record]) -> tuple[Block, ...]:
+def _computed(schemes: Sequence[AttackRecord]) -> tuple[Block, ...]:
     how = (
         "Every round the server learns the sum of its users' updates, and nothing else. Over a window of rounds "
         "it takes the sums apart. An error of 0 is the update itself; 1 is as good as an estimate of zero. A user "
@@ -180,7 +180,7 @@ def _histogram(errors: Sequence[float]) -> tuple[int, ...]:
     return tuple(np.bincount(np.searchsorted(EDGES, errors, side="right"), minlength=len(EDGES) + 1).tolist())
 
 
-def _gallery(record: Record) -> Pictures:
+def _gallery(record: AttackRecord) -> Pictures:
     pictures = record["pictures"]
     named = {each["scheme"]: scheme_words(each["scheme"], each["privacy"]) for each in record["schemes"]}
     columns = ("the user's image", *(named.get(scheme, scheme) for scheme in pictures["schemes"]))
@@ -228,7 +228,7 @@ METHOD = {
 """How the attacks work, in a few words each."""
 
 
-def _next(schemes: Sequence[Record]) -> Commands:
+def _next(schemes: Sequence[AttackRecord]) -> Commands:
     commands = [
         ("coterie attack --demo", "Random selection against batches of two and four on the shipped data."),
         ("coterie audit RUN", "What the log alone gives away, proven: no attack needs to succeed for it."),
@@ -238,8 +238,8 @@ def _next(schemes: Sequence[Record]) -> Commands:
     return Commands(tuple(commands))
 
 
-def _foot(record: Record) -> Foot:
-    return Foot(
+def _footer(record: AttackRecord) -> Footer:
+    return Footer(
         facts=(("Made by", f"Coterie {__version__}"), ("Folder", str(record["out"]))),
         assumptions=(
             "The server is honest but curious: it keeps to the protocol and looks at what it has.",

@@ -14,14 +14,13 @@ from typing import Any
 from coterie.report.figures import KEY_METRICS, can_draw, draw_panels
 from coterie.report.run.comparison import mean_curve
 from coterie.reproduction.definition import Experiment
-from coterie.reproduction.outcome import ACCURACY, ResultFile, Row, read_simulated, record_path
+from coterie.reproduction.outcome import ACCURACY, ExperimentRecord, ResultFile, Row, read_simulated, record_path
 from coterie.storage.files import write_file
 
-Record = Mapping[str, Any]
 FigureData = dict[str, Any]
 
 
-def accuracy_curves(experiment: Experiment, records: Mapping[str, Record]) -> FigureData:
+def accuracy_curves(experiment: Experiment, records: Mapping[str, ExperimentRecord]) -> FigureData:
     """Return a panel for each setting: the mean accuracy over seeds, and a band of one standard deviation."""
     curves: dict[tuple[str, str], list[dict[int, float]]] = {}
     for run in experiment.runs():
@@ -47,17 +46,17 @@ RECONSTRUCTIONS = (
 """The lines of the figure on reconstruction: schemes and methods."""
 
 
-def reconstruction_grid(experiment: Experiment, records: Mapping[str, Record]) -> FigureData:
+def reconstruction_grid(experiment: Experiment, records: Mapping[str, ExperimentRecord]) -> FigureData:
     """Return a column for each final rate; rows are errors and users found by partition, then histograms.
 
     Lines are medians over windows, with a band in which the middle half of the windows lies.
     """
     partitions = {"iid": "IID"}
     runs = {(partitions.get(run.spec.data.partition, "non-IID"), run.scheme): run for run in experiment.runs()}
-    found = {place: records[run.digest]["rates"] for place, run in runs.items() if run.digest in records}
+    rates_of = {place: records[run.digest]["rates"] for place, run in runs.items() if run.digest in records}
     rates = [f"{rate:g}" for rate in experiment.windows.rates]
-    kinds = list(dict.fromkeys(kind for kind, _ in found))
-    if len(found) < len(runs):
+    kinds = list(dict.fromkeys(kind for kind, _ in rates_of))
+    if len(rates_of) < len(runs):
         return {"title": experiment.title, "panels": []}
     panels = []
     for kind in kinds:
@@ -65,22 +64,22 @@ def reconstruction_grid(experiment: Experiment, records: Mapping[str, Record]) -
             for rate in rates:
                 lines = []
                 for scheme, method in RECONSTRUCTIONS:
-                    windows = found[kind, scheme][rate]["methods"][method]
+                    windows = rates_of[kind, scheme][rate]["methods"][method]
                     lines.append({"name": f"{scheme}, {method}", **_windows(windows, measure)})
                 panel = _panel(f"{kind}, rate {rate}", "rounds in the window", up, lines)
                 panels.append(panel | ({"logarithmic": True} if measure == "mean" else {}))
-    panels += [_histograms(found, kinds[0], rate) for rate in rates]
+    panels += [_histograms(rates_of, kinds[0], rate) for rate in rates]
     return {"title": experiment.title, "columns": len(rates), "panels": panels}
 
 
-def _windows(by_length: Record, measure: str) -> dict[str, list[float]]:
+def _windows(by_length: ExperimentRecord, measure: str) -> dict[str, list[float]]:
     """Return the median over windows of each length, and the quartiles."""
     quarters = [quantiles(each[measure], method="inclusive") for each in by_length.values()]
     low, middle, high = (_round_all(values) for values in zip(*quarters, strict=True))
     return {"x": [float(length) for length in by_length], "y": middle, "low": low, "high": high}
 
 
-def _histograms(records: Mapping[tuple[str, str], Record], kind: str, rate: str) -> dict[str, Any]:
+def _histograms(records: Mapping[tuple[str, str], ExperimentRecord], kind: str, rate: str) -> dict[str, Any]:
     """Return how the errors of all users in all windows of 60 rounds are spread (fig:histo_error)."""
     places = [(exponent + 0.5) / 4 for exponent in range(-16, 16)]
     lines = []
@@ -91,7 +90,7 @@ def _histograms(records: Mapping[tuple[str, str], Record], kind: str, rate: str)
     return _panel(f"{kind}, rate {rate}, 60 rounds", "log10 of the error", "share of users", lines)
 
 
-def simulated_figure(experiment: Experiment, record: Record) -> FigureData | None:
+def simulated_figure(experiment: Experiment, record: ExperimentRecord) -> FigureData | None:
     """Return the data of the figure of an experiment that trains nothing; None if it has no figure."""
     match experiment.kind:
         case "measures":
@@ -113,7 +112,7 @@ def _mean_and_band(curves: list[dict[int, float]]) -> dict[str, list[float]]:
     return {"x": [*map(float, curve.x)], "y": _round_all(curve.y), **bands}
 
 
-def _measures(experiment: Experiment, record: Record) -> list[dict[str, Any]]:
+def _measures(experiment: Experiment, record: ExperimentRecord) -> list[dict[str, Any]]:
     named = {setting.name for setting in experiment.settings}
     panels = []
     for measure, title in KEY_METRICS.items():
@@ -128,7 +127,7 @@ def _measures(experiment: Experiment, record: Record) -> list[dict[str, Any]]:
     return panels
 
 
-def _tradeoff(experiment: Experiment, record: Record) -> dict[str, Any]:
+def _tradeoff(experiment: Experiment, record: ExperimentRecord) -> dict[str, Any]:
     """C over T: a line for each dropout that all users share, and one for dropouts that are drawn."""
     levels = [int(scheme.removeprefix("T")) for scheme in experiment.schemes]
     lines = []
@@ -138,7 +137,7 @@ def _tradeoff(experiment: Experiment, record: Record) -> dict[str, Any]:
     return _panel("trade-off", "privacy level T", "users aggregated per round, C", lines)
 
 
-def _threshold(experiment: Experiment, record: Record) -> dict[str, Any]:
+def _threshold(experiment: Experiment, record: ExperimentRecord) -> dict[str, Any]:
     """The probability that everyone is exposed, over the number of rounds."""
     counts = {int(name.split()[0]): values for name, values in record["values"].items()}
     rounds = sorted(counts)

@@ -34,7 +34,7 @@ def main() -> int:
                 raise UsageError(f"{each.name} trains nothing; run it with: coterie reproduce {each.name}")
             results = ResultFile(record_path(each, arguments.out))
             make_folder_of(results.path)
-            wanted = each.made_quick() if arguments.quick else each
+            wanted = each.quick_version() if arguments.quick else each
             run_missing(wanted, results, machine, partial(_report, each.name))
     except CoterieError as error:
         sys.stderr.write(f"{error}\n")

@@ -15,8 +15,15 @@ from coterie import __version__
 from coterie.errors import UsageError
 from coterie.experiment.spec import Spec
 from coterie.experiment.world import World, drawn_dropout
-from coterie.reproduction.definition import Experiment, Report
-from coterie.reproduction.outcome import Outcome, Record, ResultFile, outcome_so_far, record_path, write_simulated
+from coterie.reproduction.definition import Experiment, ReportProgress
+from coterie.reproduction.outcome import (
+    ExperimentRecord,
+    Outcome,
+    ResultFile,
+    outcome_so_far,
+    record_path,
+    write_simulated,
+)
 from coterie.reproduction.study import Machine, run_missing
 from coterie.selection import AvailabilityModel, RedrawnDropout, Selector, selector_named
 from coterie.simulation import Scheme, Simulation, Summary, Trial, run_trial, run_trials
@@ -30,7 +37,9 @@ from coterie.theory import (
 )
 
 
-def complete(experiment: Experiment, folder: Path, machine: Machine, report: Report, *, quick: bool) -> Outcome:
+def complete(
+    experiment: Experiment, folder: Path, machine: Machine, report: ReportProgress, *, quick: bool
+) -> Outcome:
     """Run what an experiment lacks in a folder of results, and return its outcome.
 
     What cannot be run here is named in the outcome as its obstacle. Training at full size asks for a GPU, unless
@@ -64,7 +73,7 @@ _NO_GPU = (
 )
 
 
-def _measures(experiment: Experiment, spec: Spec, processes: int, report: Report) -> Record:
+def _measures(experiment: Experiment, spec: Spec, processes: int, report: ReportProgress) -> ExperimentRecord:
     """T, F and C over the rounds, averaged over trials that each draw the users' dropouts anew."""
     summaries = _summaries(experiment, spec, processes, report)
     values, curves = {}, {}
@@ -75,7 +84,7 @@ def _measures(experiment: Experiment, spec: Spec, processes: int, report: Report
     return {"values": values, "curves": curves}
 
 
-def _summaries(experiment: Experiment, spec: Spec, processes: int, report: Report) -> dict[str, Summary]:
+def _summaries(experiment: Experiment, spec: Spec, processes: int, report: ReportProgress) -> dict[str, Summary]:
     """Simulate schemes under dropouts that every trial draws anew."""
     summaries = [Summary(spec.training.rounds) for _ in experiment.schemes]
     for trial in _trials(experiment, spec, processes):
@@ -132,7 +141,7 @@ def _with_spread(summary: Summary, measure: str) -> dict[str, float]:
     return {"value": round(mean, 6), "spread": round(float(high[-1] - low[-1]) / 2, 6), "trials": summary.trials}
 
 
-def _family(experiment: Experiment, spec: Spec, _processes: int, _report: Report) -> Record:
+def _family(experiment: Experiment, spec: Spec, _processes: int, _report: ReportProgress) -> ExperimentRecord:
     """The sizes of the families that schemes choose from."""
     users, per_round = spec.data.users, spec.selection.per_round
     levels = {"random": 1, "weighted": 1, "partition": per_round}
@@ -144,7 +153,7 @@ def _family(experiment: Experiment, spec: Spec, _processes: int, _report: Report
     return {"values": {setting.name: {scheme: {"value": size, "spread": 0.0} for scheme, size in sizes.items()}}}
 
 
-def _tradeoff(experiment: Experiment, spec: Spec, processes: int, report: Report) -> Record:
+def _tradeoff(experiment: Experiment, spec: Spec, processes: int, report: ReportProgress) -> ExperimentRecord:
     """C over T: Theorem 1 for equal dropouts, and simulated for drawn ones."""
     users, per_round = spec.data.users, spec.selection.per_round
     analytic = {
@@ -159,7 +168,7 @@ def _tradeoff(experiment: Experiment, spec: Spec, processes: int, report: Report
     return {"values": {**analytic, "drawn dropouts": drawn}}
 
 
-def _threshold(experiment: Experiment, spec: Spec, _processes: int, report: Report) -> Record:
+def _threshold(experiment: Experiment, spec: Spec, _processes: int, report: ReportProgress) -> ExperimentRecord:
     """How probably random selection has exposed everyone after a number of rounds."""
     users, per_round = spec.data.users, spec.selection.per_round
     rounds = sorted({*range(users - 10, users + 41, 5), *range(users - 3, users + 4)})
@@ -176,7 +185,7 @@ def _threshold(experiment: Experiment, spec: Spec, _processes: int, report: Repo
 
 
 _EXPOSURE = {"random": uniform_exposure_probability, "bernoulli": bernoulli_exposure_probability}
-_SIMULATE: Mapping[str, Callable[[Experiment, Spec, int, Report], Record]] = {
+_SIMULATE: Mapping[str, Callable[[Experiment, Spec, int, ReportProgress], ExperimentRecord]] = {
     "measures": _measures,
     "family": _family,
     "tradeoff": _tradeoff,

@@ -13,8 +13,8 @@ from coterie.errors import UsageError
 from coterie.experiment.spec import Spec
 from coterie.values.tables import from_table
 
-Kind = Literal["training", "reconstruction", "measures", "family", "tradeoff", "threshold"]
-Report = Callable[[str, int, int], None]
+ExperimentKind = Literal["training", "reconstruction", "measures", "family", "tradeoff", "threshold"]
+ReportProgress = Callable[[str, int, int], None]
 """Is called with what has ended, how many are done, and how many there are."""
 
 
@@ -130,7 +130,7 @@ class Experiment:
     title: str
     source: str
     """The label of the paper's table or figure."""
-    kind: Kind
+    kind: ExperimentKind
     schemes: tuple[str, ...]
     settings: tuple[Setting, ...]
     claims: tuple[Claim, ...] = ()
@@ -155,7 +155,7 @@ class Experiment:
             raise UsageError(f"{path} cannot be read as an experiment: {error}") from None
         return from_table(cls, {"name": path.stem, **tables}, str(path))
 
-    def made_quick(self) -> "Experiment":
+    def quick_version(self) -> "Experiment":
         """Return the experiment with fewer seeds and trials, and its smaller spec."""
         return replace(
             self,

@@ -17,7 +17,7 @@ from coterie.experiment.record import LineFile
 from coterie.reproduction.definition import Claim, Experiment
 from coterie.storage.files import read_file, write_file
 
-Record = dict[str, Any]
+ExperimentRecord = dict[str, Any]
 ACCURACY = "test accuracy, %"
 ROUNDING = 1e-9
 """Two closed forms that differ by less are one number."""
@@ -105,7 +105,7 @@ Place = tuple[str, str]
 """A setting and a scheme."""
 
 
-def training_outcome(experiment: Experiment, records: Mapping[str, Record]) -> Outcome:
+def training_outcome(experiment: Experiment, records: Mapping[str, ExperimentRecord]) -> Outcome:
     """Return the outcome of a training experiment from its records, those that are there."""
     values: dict[Place, list[float]] = {}
     lacking: list[Place] = []
@@ -124,7 +124,7 @@ def training_outcome(experiment: Experiment, records: Mapping[str, Record]) -> O
     return Outcome(experiment, _rows(experiment, cells), _judgements(experiment, whole), len(lacking))
 
 
-def simulated_outcome(experiment: Experiment, record: Record | None) -> Outcome:
+def simulated_outcome(experiment: Experiment, record: ExperimentRecord | None) -> Outcome:
     """Return the outcome of an experiment that trains nothing, from its record if there is one.
 
     The spread is half of the 95 % interval of the mean over the trials.
@@ -163,7 +163,7 @@ def _median(values: list[float]) -> Cell:
     return Cell(quarters[1], (quarters[2] - quarters[0]) / 2, len(values))
 
 
-def window_values(record: Record, path: str) -> list[float]:
+def window_values(record: ExperimentRecord, path: str) -> list[float]:
     """Return a number for each window of a reconstruction: rate, method, rounds and measure, with slashes.
 
     >>> record = {"rates": {"1e-05": {"methods": {"kriging": {"60": {"mean": [0.1, 0.2]}}}}}}
@@ -174,7 +174,7 @@ def window_values(record: Record, path: str) -> list[float]:
     return [float(value) for value in record["rates"][rate]["methods"][method][rounds][measure]]
 
 
-def final_accuracy(record: Record, last: int) -> float:
+def final_accuracy(record: ExperimentRecord, last: int) -> float:
     """Return the mean of the last evaluations of a run.
 
     >>> final_accuracy({"curve": {"1": 10.0, "2": 20.0, "3": 40.0}}, last=2)
@@ -250,9 +250,9 @@ def _compare(claim: Claim, scheme: str, number: Cell, other: Cell) -> tuple[bool
 class ResultFile(LineFile):
     """The results of one experiment: a JSON line for each run, named by what decided it."""
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, ExperimentRecord]:
         """Return the records by the digest of their run; a last line that was cut off is left out."""
-        records: dict[str, Record] = {}
+        records: dict[str, ExperimentRecord] = {}
         for number, line in enumerate(self.lines() if self.path.exists() else (), start=1):
             try:
                 record = json.loads(line)
@@ -261,26 +261,26 @@ class ResultFile(LineFile):
                 raise UsageError(f"{self.path}, line {number}: not the record of a run; remove the line") from None
         return records
 
-    def add(self, record: Record) -> None:
+    def add(self, record: ExperimentRecord) -> None:
         """Append a record, in a folder that is there."""
         if self.path.exists():
             self.repair()
         self.append(json.dumps(record, separators=(",", ":")))
 
 
-def read_simulated(path: Path, digest: str) -> Record | None:
+def read_simulated(path: Path, digest: str) -> ExperimentRecord | None:
     """Return the record of an experiment that trains nothing, None if there is none of what has this digest."""
     if not path.exists():
         return None
     text = read_file(path)
     try:
-        record: Record = json.loads(text)
+        record: ExperimentRecord = json.loads(text)
         return record if record["experiment"] == digest else None
     except (ValueError, KeyError, TypeError):
         raise UsageError(f"{path} is not the record of an experiment; remove the file") from None
 
 
-def write_simulated(path: Path, record: Record, digest: str) -> None:
+def write_simulated(path: Path, record: ExperimentRecord, digest: str) -> None:
     """Write the record, whole or not at all, into a folder that is there."""
     text = json.dumps({"experiment": digest, **record}, separators=(",", ":"))
     write_file(path, f"{text}\n".encode())

@@ -43,7 +43,7 @@ BINS = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 17))
 
 
 @dataclass(frozen=True, eq=False)
-class Tail:
+class FinalRounds:
     """What is needed of the rounds at one final rate to judge any linear attack on any of the windows."""
 
     everything: Moments
@@ -74,8 +74,8 @@ def attack_windows(
     """Train as a spec says, attack the windows of each final rate, and return a record."""
     started = time.perf_counter()
     parts = prepare(spec)
-    tails = _observe(parts, windows, after_round)
-    record = {f"{rate:g}": score_methods(tail, windows) for rate, tail in tails.items()}
+    by_rate = _observe(parts, windows, after_round)
+    record = {f"{rate:g}": score_methods(final, windows) for rate, final in by_rate.items()}
     return {"rates": record, "seconds": round(time.perf_counter() - started, 1), "made_with": made_with(parts)}
 
 
@@ -91,14 +91,14 @@ def made_with(parts: Parts) -> dict[str, str]:
     }
 
 
-def _observe(parts: Parts, windows: Windows, after_round: Callable[[int], None]) -> dict[float, Tail]:
+def _observe(parts: Parts, windows: Windows, after_round: Callable[[int], None]) -> dict[float, FinalRounds]:
     """Train until the spec's last round, then at each final rate, and return what was seen there."""
     model = flatten(parts.model).to(parts.trainer.device)
     rounds = _Rounds(parts, 0, np.zeros(parts.user_data.users, dtype=np.int64))
     for step in range(parts.spec.training.rounds):
         model = model + parts.trainer.mean(model, rounds.users(), step).vector
         after_round(step + 1)
-    return {rate: _observe_tail(parts, rounds.copy(), model, rate, windows) for rate in windows.rates}
+    return {rate: _observe_final_rounds(parts, rounds.copy(), model, rate, windows) for rate in windows.rates}
 
 
 class _Rounds:
@@ -122,7 +122,9 @@ class _Rounds:
                 return cohort.users
 
 
-def _observe_tail(parts: Parts, rounds: _Rounds, model: Tensor, rate: float, windows: Windows) -> Tail:
+def _observe_final_rounds(
+    parts: Parts, rounds: _Rounds, model: Tensor, rate: float, windows: Windows
+) -> FinalRounds:
     spec = parts.spec
     settings = replace(spec.training, learning_rate=rate, schedule=())
     trainer = make_trainer(parts.model, parts.user_data, settings, cohort=spec.selection.per_round, seed=spec.seed)
@@ -141,7 +143,7 @@ def _observe_tail(parts: Parts, rounds: _Rounds, model: Tensor, rate: float, win
     sums = torch.stack(means).double() * torch.from_numpy(view.totals).to(model.device)[:, None]
     later = DRIFT_ROUNDS // windows.stride
     changes = [_change(a, b) for a, b in zip(truths, truths[later:], strict=False)]
-    return Tail(
+    return FinalRounds(
         everything=moments_of(view),
         cross=np.stack([(sums @ truth.double().T).cpu().numpy() for truth in truths]),
         sizes=np.stack([truth.double().square().sum(dim=1).cpu().numpy() for truth in truths]),
@@ -180,26 +182,26 @@ def _change(before: Tensor, after: Tensor) -> float:
     return float(((after - before).square().sum(dim=1) / before.square().sum(dim=1)).mean())
 
 
-def score_methods(tail: Tail, windows: Windows) -> dict[str, Any]:
+def score_methods(final: FinalRounds, windows: Windows) -> dict[str, Any]:
     """Return the errors of every method on every window of one final rate, as a record."""
     methods: dict[str, dict[str, Any]] = {}
     conditions: dict[str, float] = {}
     for length in windows.lengths:
-        by_method: dict[str, list[UpdateErrors]] = {DiagonalDrift.name: list(tail.diagonal[length])}
+        by_method: dict[str, list[UpdateErrors]] = {DiagonalDrift.name: list(final.diagonal[length])}
         spread = []
         for window, start in enumerate(windows.starts):
-            moments = tail.moments(start, length)
-            cross = tail.cross[window, start : start + length]
+            moments = final.moments(start, length)
+            cross = final.cross[window, start : start + length]
             for method in LINEAR:
-                result = errors_by_moments(method, moments, cross, tail.sizes[window])
+                result = errors_by_moments(method, moments, cross, final.sizes[window])
                 by_method.setdefault(method.name, []).append(result)
             spread.append(_condition(moments.participation))
         conditions[str(length)] = float(f"{np.median(spread):.4g}")
         for name, results in by_method.items():
-            methods.setdefault(name, {})[str(length)] = _summary(results, tail.alike)
+            methods.setdefault(name, {})[str(length)] = _summary(results, final.alike)
     return {
-        "drift": None if tail.drift is None else float(f"{tail.drift:.4g}"),
-        "accuracy": round(100 * tail.accuracy, 2),
+        "drift": None if final.drift is None else float(f"{final.drift:.4g}"),
+        "accuracy": round(100 * final.accuracy, 2),
         "condition": conditions,
         "methods": methods,
     }

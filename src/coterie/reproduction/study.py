@@ -20,8 +20,8 @@ from coterie.errors import CoterieError
 from coterie.experiment.parts import prepare
 from coterie.experiment.plain import PlainAggregation
 from coterie.experiment.spec import Spec
-from coterie.reproduction.definition import Experiment, PlannedRun, Report
-from coterie.reproduction.outcome import Record, ResultFile
+from coterie.reproduction.definition import Experiment, PlannedRun, ReportProgress
+from coterie.reproduction.outcome import ExperimentRecord, ResultFile
 from coterie.reproduction.reconstruction import attack_windows, made_with
 from coterie.training.data.published import DATASETS, load
 from coterie.training.engine.trainer import evaluate
@@ -32,7 +32,7 @@ PROCESSES_ON_A_GPU = 4
 """Runs side by side on one GPU: small models leave most of it idle."""
 
 
-def train(spec: Spec, after_round: Callable[[int], None] = lambda _: None) -> Record:
+def train(spec: Spec, after_round: Callable[[int], None] = lambda _: None) -> ExperimentRecord:
     """Train a model as a spec says, adding updates up plainly, and return what came out as a record.
 
     The cohorts, losses and updates are those of `coterie run` with the same spec and plain aggregation.
@@ -82,7 +82,7 @@ class Machine:
     """Runs or trials side by side; unless given, what suits the machine."""
 
 
-def run_missing(experiment: Experiment, results: ResultFile, machine: Machine, report: Report) -> None:
+def run_missing(experiment: Experiment, results: ResultFile, machine: Machine, report: ReportProgress) -> None:
     """Run every run of a training experiment that has no record yet."""
     if machine.processes is not None:
         check_count(machine.processes, "the number of processes")
@@ -103,7 +103,7 @@ def run_missing(experiment: Experiment, results: ResultFile, machine: Machine, r
         report(str(run), done, runs)
 
 
-def _outcomes(runs: list[PlannedRun], processes: int) -> Iterator[tuple[PlannedRun, Record]]:
+def _outcomes(runs: list[PlannedRun], processes: int) -> Iterator[tuple[PlannedRun, ExperimentRecord]]:
     """Yield the runs with their records, as they end."""
     if processes == 1:
         for run in runs:
@@ -140,14 +140,14 @@ def _start_worker(stop: Event) -> None:
     _stop = stop
 
 
-def _result(run: PlannedRun, after_round: Callable[[int], None] = lambda _: None) -> Record:
+def _result(run: PlannedRun, after_round: Callable[[int], None] = lambda _: None) -> ExperimentRecord:
     """Train a run's model, and attack it if that is planned."""
     if run.windows is None:
         return train(run.spec, after_round)
     return attack_windows(run.spec, run.windows, after_round)
 
 
-def _work(run: PlannedRun) -> Record:
+def _work(run: PlannedRun) -> ExperimentRecord:
     def check_stop(_rounds: int) -> None:
         if _stop.is_set():
             raise _StoppedError

@@ -168,7 +168,7 @@ class SealedClient:
             largest_roster=self.membership.configuration.largest_roster,
         )
 
-    def sealed_again(self, scope: str, round_: int) -> memoryview:
+    def resend_sealed(self, scope: str, round_: int) -> memoryview:
         """Return the stored bytes of the last sealed round, to send them once more after a lost connection."""
         with self.membership.record(scope) as record:
             if record.sealed_round != round_ or not record.sealed_message:

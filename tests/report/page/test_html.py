@@ -21,7 +21,7 @@ from coterie.report.page.blocks import (
     Curve,
     Curves,
     Details,
-    Foot,
+    Footer,
     Listing,
     Page,
     Picture,
@@ -98,7 +98,7 @@ def page(word="plain"):
                 (table, pictures, Details(word, (Text((word,)),)), Listing(word, word), Commands(((word, word),))),
             ),
         ),
-        foot=Foot(((word, word),), (word,)),
+        footer=Footer(((word, word),), (word,)),
     )
 
 

@@ -12,7 +12,7 @@ from coterie.report.page.blocks import (
     Block,
     Curve,
     Curves,
-    Foot,
+    Footer,
     Page,
     Plot,
     Plots,
@@ -51,7 +51,7 @@ def audit_page(verdict: Verdict, *, date: str) -> str:
         answer=" ".join(words.sentences),
         tiles=Tiles((*words.figures, *words.further_figures)),
         sections=tuple(sections),
-        foot=_foot(verdict),
+        footer=_footer(verdict),
         tone=words.tone,
         date=date,
     )
@@ -126,7 +126,7 @@ def _unknown(verdict: Verdict) -> Points:
     )
 
 
-def _foot(verdict: Verdict) -> Foot:
+def _footer(verdict: Verdict) -> Footer:
     log, question, evidence = verdict.log, verdict.question, verdict.evidence
     facts = []
     if verdict.source is not None:
@@ -147,7 +147,7 @@ def _foot(verdict: Verdict) -> Foot:
         facts.append(("Named colluders", listing(map(display_name, names))))
     if question.colluders:
         facts.append(("Colluders", number(question.colluders)))
-    return Foot(tuple(facts), (*verdict.words.assumptions, _NOT_DP))
+    return Footer(tuple(facts), (*verdict.words.assumptions, _NOT_DP))
 
 
 _NOT_DP = (

@@ -183,7 +183,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Foot:
+class Footer:
     """What stands under a page: facts that say where it came from, and what its statements rest on."""
 
     facts: tuple[tuple[str, str], ...]
@@ -192,7 +192,7 @@ class Foot:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: the verdict as its title, the answer in a sentence or two, key numbers, sections and the foot.
+    """A page: the verdict as its title, the answer in a sentence or two, key numbers, sections and the footer.
 
     `kind` says what sort of page it is and `subject` what it is about, in a few words; `date` is when it was made.
     The first three key numbers lead, the others stand small below them.
@@ -203,7 +203,7 @@ class Page:
     answer: str
     tiles: Tiles
     sections: tuple[Section, ...]
-    foot: Foot
+    footer: Footer
     tone: Tone = "plain"
     subject: str = ""
     date: str = ""

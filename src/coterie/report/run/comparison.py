@@ -13,7 +13,7 @@ from coterie.report.page.blocks import (
     Block,
     Curve,
     Curves,
-    Foot,
+    Footer,
     Page,
     Plot,
     Plots,
@@ -146,11 +146,13 @@ def compare(runs: Sequence[RunResult]) -> Comparison:
     specs = [{name: value for name, value in _flat(run.record.head["spec"]) if name != "seed"} for run in runs]
     names = list(dict.fromkeys(name for spec in specs for name in spec))
     differing = [name for name in names if len({json.dumps(spec.get(name)) for spec in specs}) > 1]
-    found: dict[str, tuple[dict[str, Any], list[RunResult]]] = {}
+    by_settings: dict[str, tuple[dict[str, Any], list[RunResult]]] = {}
     for run, spec in zip(runs, specs, strict=True):
         chosen = {name: spec.get(name) for name in differing}
-        found.setdefault(json.dumps(chosen), (chosen, []))[1].append(run)
-    groups = tuple(RunGroup(_label(settings), settings, tuple(members)) for settings, members in found.values())
+        by_settings.setdefault(json.dumps(chosen), (chosen, []))[1].append(run)
+    groups = tuple(
+        RunGroup(_label(settings), settings, tuple(members)) for settings, members in by_settings.values()
+    )
     return Comparison(tuple(runs), groups, *_verdict(runs, groups))
 
 
@@ -270,7 +272,7 @@ def comparison_page(comparison: Comparison, date: str) -> str:
         answer=comparison.answer,
         tiles=_tiles(comparison),
         sections=tuple(sections),
-        foot=Foot(
+        footer=Footer(
             facts=tuple((str(run.path), f"SHA-256 of the record {run.digest}") for run in runs),
             assumptions=(
                 "Runs that differ only in their seed are one group.",
@@ -286,8 +288,8 @@ def comparison_page(comparison: Comparison, date: str) -> str:
 
 def _tiles(comparison: Comparison) -> Tiles:
     runs, groups = comparison.runs, comparison.groups
-    lowest, told = _level_text(runs), "over all runs, as their logs tell"
-    tiles = [KeyNumber("Lowest privacy level T", lowest, told, overall_tone(runs))]
+    meaning = "over all runs, as their logs tell"
+    tiles = [KeyNumber("Lowest privacy level T", _level_text(runs), meaning, overall_tone(runs))]
     accuracies = [spread for group in groups if (spread := group.spread("accuracy")) is not None]
     if accuracies:
         best = max(accuracies, key=lambda spread: spread.mean).text(1, _PERCENT)

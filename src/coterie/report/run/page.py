@@ -15,7 +15,7 @@ from coterie.report.page.blocks import (
     Block,
     Commands,
     Details,
-    Foot,
+    Footer,
     Listing,
     Page,
     Plots,
@@ -83,7 +83,7 @@ def run_page(result: RunResult, date: str) -> str:
         answer=" ".join((*guarantee.sentences, *accuracy)),
         tiles=_tiles(result),
         sections=tuple(sections),
-        foot=_foot(result),
+        footer=_footer(result),
         tone=guarantee.tone,
     )
     return render(page)
@@ -195,10 +195,10 @@ def _next(path: Path) -> Commands:
     )
 
 
-def _foot(result: RunResult) -> Foot:
+def _footer(result: RunResult) -> Footer:
     head = result.record.head
     versions = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
-    return Foot(
+    return Footer(
         facts=(
             ("Folder", str(result.path)),
             ("Run started", str(head["started"])),
