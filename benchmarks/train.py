@@ -22,7 +22,7 @@ from torch import nn
 
 from coterie.training import Examples, Partition, UserData
 from coterie.training.engine.hardware import Numerics
-from coterie.training.engine.stacked import StackedTrainer
+from coterie.training.engine.stacked_trainer import StackedTrainer
 from coterie.training.engine.trainer import SeparateTrainer
 from coterie.training.models import flatten, make_model
 from coterie.training.settings import LocalTraining

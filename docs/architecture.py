@@ -64,10 +64,10 @@ class Step:
 
 LANES = {"ledger": 120, "server": 380, "users' devices": 640}
 ROUND = (
-    Step(1, 1, "take up the next step: who is there, which model", ("experiment/run.py", "experiment/secure.py")),
-    Step(1, 1, "choose whole batches", ("coordinator/order.py", "selection/selectors.py")),
+    Step(1, 1, "take up the next step: who is there, which model", ("experiment/run.py", "experiment/devices.py")),
+    Step(1, 1, "choose whole batches", ("coordinator/coordinator.py", "selection/selectors.py")),
     Step(1, 0, "the round is opened: its cohort", ("ledger/ledger.py",)),
-    Step(1, 2, "a call: round, model, dimension", ("secagg/server.py", "coordinator/secure.py")),
+    Step(1, 2, "a call: round, model, dimension", ("secagg/server.py", "coordinator/aggregation.py")),
     Step(
         2,
         2,
@@ -84,7 +84,7 @@ ROUND = (
     Step(1, 1, "add up whole batches; what is left of others is noise", ("secagg/protocols/agreement/server.py",)),
     Step(2, 1, "one list of users, signed; then shares", ("secagg/protocols/agreement/client.py",)),
     Step(1, 1, "take the masks off the sum", ("secagg/protocols/pairwise.py",)),
-    Step(1, 0, "the round is closed: what was learned", ("coordinator/order.py", "ledger/ledger.py")),
+    Step(1, 0, "the round is closed: what was learned", ("coordinator/coordinator.py", "ledger/ledger.py")),
     Step(
         1, 1, "the model moves on; a row with accuracy, T, F and C", ("experiment/run.py", "experiment/record.py")
     ),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.audit import strong_level
-from coterie.coordinator.secure import UnsealedAggregation
+from coterie.coordinator.aggregation import UnsealedAggregation
 from coterie.coordinator.simulated import Arrival
 from coterie.ledger import Ledger, State
 from coterie.secagg import PROTOCOLS, UnsealedClient

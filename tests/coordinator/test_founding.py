@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.coordinator.secure import form_batches
+from coterie.coordinator.aggregation import form_batches
 from coterie.coordinator.simulated import Arrival
 from coterie.errors import UsageError
 from coterie.ledger import Ledger

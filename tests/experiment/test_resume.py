@@ -154,7 +154,7 @@ def test_a_crash_while_the_cut_off_step_is_finished_changes_nothing(data, new_fo
 
 
 LOADED = [
-    "coterie.cli.run_view", "coterie.experiment.run", "coterie.experiment.secure", "coterie.report.run.page",
+    "coterie.cli.run_view", "coterie.experiment.run", "coterie.experiment.devices", "coterie.report.run.page",
     "matplotlib.figure", "PIL.Image", "torch._inductor.config",
 ]  # fmt: skip
 """What the command needs is loaded once: it shall die in its rounds, and not in its imports."""

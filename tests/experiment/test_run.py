@@ -226,7 +226,7 @@ def test_users_whose_numbers_are_not_finite_are_named(data, new_folder, tmp_path
 def test_users_who_break_the_protocol_are_named(data, new_folder, monkeypatch):
     """Who gives wrong shares is in the row of each round that went on without them, also after a resume."""
     monkeypatch.setattr(
-        "coterie.experiment.secure.SimulatedUsers",
+        "coterie.experiment.devices.SimulatedUsers",
         lambda *given: WrongShares(SimulatedUsers(*given), "user-03", PHASES["secagg+"] - 1),
     )
     spec = tiny_spec(data, "secagg+", selection__per_round=12, selection__dropout=[0.0], selection__lost=0.0)

@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import strategy as flower
 
-from coterie.coordinator.secure import Moment, form_batches
+from coterie.coordinator.aggregation import Moment, form_batches
 from coterie.errors import PeerError
 from coterie.flower.device import REFUSALS
 from coterie.flower.envelope import IDENTITY_REQUEST, MESSAGE, REFUSAL, has_bytes, kind_of, unwrap, wrap

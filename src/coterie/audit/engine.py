@@ -13,7 +13,7 @@ from coterie.audit.weak_level import PrimeMisled, TimeLeft, WeakSearch
 from coterie.errors import UsageError
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.log import learned_set
-from coterie.values.words import number
+from coterie.values.text import number
 
 MOST_CLASSES = 4096
 """With more different columns nothing is eliminated: a dense form of that many squared is too much."""

@@ -11,7 +11,7 @@ from coterie.audit.engine import IsolatedUser
 from coterie.audit.forecast import Forecast
 from coterie.audit.proofs import Combination, FullRank
 from coterie.values import IntArray, ParticipationLog
-from coterie.values.words import KeyNumber, Tone, counted, number
+from coterie.values.text import KeyNumber, Tone, counted, number
 
 if TYPE_CHECKING:
     from coterie.audit.verdict import Verdict

@@ -13,7 +13,7 @@ from coterie.audit.evidence import Evidence, cohorts
 from coterie.audit.measures import StrongLevel
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.checks import check_count
-from coterie.values.words import counted
+from coterie.values.text import counted
 
 MOST_USERS = 2000
 """Of more users no trial is begun: elimination costs N² a round."""

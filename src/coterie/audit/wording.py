@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from coterie.audit.figures import explanations, further_figures, lead_figures
 from coterie.audit.forecast import Policy, Span
 from coterie.values import ParticipationLog
-from coterie.values.words import KeyNumber, Tone, counted, display_name, number, spans
+from coterie.values.text import KeyNumber, Tone, counted, display_name, number, spans
 
 if TYPE_CHECKING:
     from coterie.audit.verdict import Verdict

@@ -15,7 +15,7 @@ from coterie.audit.proofs import Combination
 from coterie.audit.wording import plan_user_name, user_name
 from coterie.cli.options import EXIT_INTERRUPTED, Delimiter, Json, RoundColumn, UserColumn
 from coterie.errors import UsageError
-from coterie.values.words import KeyNumber, counted, listing, number, printable
+from coterie.values.text import KeyNumber, counted, listing, number, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,7 +13,7 @@ import typer
 
 from coterie.cli.options import Json, help_without_command, waiting
 from coterie.errors import UsageError
-from coterie.values.words import counted, listing, printable
+from coterie.values.text import counted, listing, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -333,7 +333,7 @@ def _rounds_table(rounds: tuple[Round, ...]) -> Table:
 
 def _reasons(each: Round) -> str:
     """Return why a round has no result or lost batches, and how many users are proven to have lied in it."""
-    from coterie.coordinator.order import LIARS
+    from coterie.coordinator.coordinator import LIARS
 
     reasons = [each.reason] if each.reason else sorted(set(each.lost.values()))
     liars = int(each.metrics.get(LIARS, 0))

@@ -145,7 +145,7 @@ def _print_report(trade_off: TradeOff) -> None:
     from rich.measure import Measurement
 
     from coterie.planning import RULE
-    from coterie.values.words import counted
+    from coterie.values.text import counted
 
     console = Console(highlight=False, markup=False)
     console.print(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coterie.experiment.run import Run
     from coterie.report.run.comparison import Comparison
     from coterie.report.run.result import RunResult
-    from coterie.values.words import KeyNumber, Tone
+    from coterie.values.text import KeyNumber, Tone
 
 LINES = 10
 """Where nobody watches a terminal, about so many lines are printed over a run."""

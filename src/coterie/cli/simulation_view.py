@@ -16,7 +16,7 @@ from coterie import __version__
 from coterie.report.figures import can_draw, key_metrics, write_curves
 from coterie.simulation import SimulationResult
 from coterie.storage.files import write_file
-from coterie.values.words import counted
+from coterie.values.text import counted
 
 NARROWEST = 90
 """Columns that the table needs; a narrower terminal breaks the lines itself."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from coterie.coordinator.secure import Moment
+from coterie.coordinator.aggregation import Moment
 from coterie.errors import CoterieError, PeerError, UsageError
 from coterie.secagg.crypto.quantiser import Update
 from coterie.secagg.protocols.interface import Client, Outgoing, Task

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coterie.coordinator.order import RETIRE_AFTER
+from coterie.coordinator.coordinator import RETIRE_AFTER
 from coterie.dashboard.state import FederationState
 from coterie.secagg import PROTOCOLS
-from coterie.values.words import Tone, counted, listing, number, spans
+from coterie.values.text import Tone, counted, listing, number, spans
 
 FRUITLESS = 3
 """Rounds without a result, one after the other, from which on somebody should look."""

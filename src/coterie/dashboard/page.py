@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.resources import files
 
-from coterie.coordinator.order import RETIRE_AFTER
+from coterie.coordinator.coordinator import RETIRE_AFTER
 from coterie.dashboard.alerts import Alert, alerts
 from coterie.dashboard.state import RECENT, FederationState
 from coterie.ledger import Round
@@ -24,7 +24,7 @@ from coterie.report.page.blocks import (
 from coterie.report.page.html import render
 from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots
 from coterie.secagg import PROTOCOLS
-from coterie.values.words import KeyNumber, Tone, counted, display_name, listing, number, percent, shortened
+from coterie.values.text import KeyNumber, Tone, counted, display_name, listing, number, percent, shortened
 
 LAST_ROUNDS = 25
 """Rows of the table of rounds."""

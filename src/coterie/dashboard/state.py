@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.audit import Verdict
 from coterie.audit.measures import RoundMeasures
-from coterie.coordinator.order import RETIRE_AFTER
+from coterie.coordinator.coordinator import RETIRE_AFTER
 from coterie.ledger import Phase, Round, Snapshot, State
 from coterie.report.run.result import BatchHealth
 from coterie.values import BoolArray, IntArray

@@ -26,7 +26,7 @@ from coterie.training.data.partition import (
 )
 from coterie.training.data.published import DATASETS, load
 from coterie.training.engine.hardware import Numerics
-from coterie.training.engine.stacked import make_trainer
+from coterie.training.engine.stacked_trainer import make_trainer
 from coterie.training.engine.trainer import Trainer
 from coterie.training.models import make_model
 from coterie.values import BatchPlan

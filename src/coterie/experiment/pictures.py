@@ -20,7 +20,7 @@ from coterie.experiment.parts import Parts
 from coterie.selection import Selector
 from coterie.training.data.dataset import UserData
 from coterie.training.data.partition import Partition
-from coterie.training.engine.stacked import make_trainer
+from coterie.training.engine.stacked_trainer import make_trainer
 from coterie.training.engine.trainer import MeanUpdate
 from coterie.training.models import flatten
 from coterie.training.settings import LocalTraining

@@ -51,7 +51,7 @@ from coterie.training.models import flatten
 from coterie.values import BoolArray
 
 if TYPE_CHECKING:  # the cryptography is needed only by runs that use it
-    from coterie.experiment.secure import SimulatedFederation
+    from coterie.experiment.devices import SimulatedFederation
 
 
 class Run:
@@ -83,7 +83,7 @@ class Run:
             ledger = stack.enter_context(Ledger.create(folder.ledger))
             keys = None
             if spec.aggregation.protocol != "plain":
-                from coterie.experiment.secure import make_devices
+                from coterie.experiment.devices import make_devices
 
                 keys = make_devices(folder.devices, parts.user_data.users)
             ledger.enrol(parts.names, keys)
@@ -304,7 +304,7 @@ class Run:
     def _open_federation(self) -> "SimulatedFederation | None":
         if self.spec.aggregation.protocol == "plain":
             return None
-        from coterie.experiment.secure import SimulatedFederation
+        from coterie.experiment.devices import SimulatedFederation
 
         return SimulatedFederation(self.folder.devices, self.ledger, self.parts)
 

@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from coterie.coordinator import Coordinator, RoundOutcome
-from coterie.coordinator.secure import SealedAggregation, form_batches
+from coterie.coordinator.aggregation import SealedAggregation, form_batches
 from coterie.errors import TooFewUsers, UsageError
 from coterie.flower.checkpoint import MODEL, CheckpointFolder, FlowerCheckpoint
 from coterie.flower.envelope import LOG
@@ -28,7 +28,7 @@ from coterie.ledger import Ledger, State
 from coterie.secagg import PROTOCOLS, BatchRules, Charter, Quantiser, Terms
 from coterie.selection import BatchSelector, consecutive, join
 from coterie.values import BatchPlan
-from coterie.values.words import counted
+from coterie.values.text import counted
 
 if TYPE_CHECKING:
     from coterie.flower.strategy import SealedStrategy

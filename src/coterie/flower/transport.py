@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from coterie.coordinator.secure import Moment
+from coterie.coordinator.aggregation import Moment
 from coterie.errors import PeerError
 from coterie.flower.envelope import LOG, MESSAGE, REFUSAL, cut, has_bytes, kind_of, unwrap, wrap
 from coterie.flower.model import RoundKind

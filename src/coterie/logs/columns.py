@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.values import IntArray
-from coterie.values.words import listing
+from coterie.values.text import listing
 
 # In the order of trust: the first name that a table has is taken.
 ROUNDS = (

@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeAlias
 from coterie.errors import UsageError
 from coterie.storage.files import reading
 from coterie.values import ParticipationLog
-from coterie.values.words import counted, listing
+from coterie.values.text import counted, listing
 
 MAX_BYTES = 4 * 2**30
 """Of a log, as it is stored and unpacked."""

@@ -27,7 +27,7 @@ from coterie.planning.population import KnownDropout, Population, RecordedAvaila
 from coterie.selection import draw_dropout
 from coterie.values import AvailabilityLog, BatchPlan
 from coterie.values.checks import check_parameters
-from coterie.values.words import counted
+from coterie.values.text import counted
 
 MOST_USERS = 2_000_000
 """Beyond this many, plans take minutes and gigabytes, and hardly differ."""

@@ -25,7 +25,7 @@ from coterie.report.page.blocks import (
     Tiles,
 )
 from coterie.report.page.html import render
-from coterie.values.words import KeyNumber, Tone, counted
+from coterie.values.text import KeyNumber, Tone, counted
 
 AttackRecord = Mapping[str, Any]
 EDGES = (0.001, 0.01, 0.1, 0.5, 1.0)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from coterie.report.page.blocks import Picture, Pictures, Points, Section, Table, Text
-from coterie.values.words import counted
+from coterie.values.text import counted
 
 Attempt = Mapping[str, Any]
 

@@ -30,7 +30,7 @@ from coterie.attacks.view import ServerView
 from coterie.experiment.parts import Parts, prepare
 from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Windows
-from coterie.training.engine.stacked import make_trainer
+from coterie.training.engine.stacked_trainer import make_trainer
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten
 from coterie.values import BoolArray, FloatArray, IntArray

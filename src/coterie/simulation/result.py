@@ -17,7 +17,7 @@ from coterie.simulation.setting import Scheme, Simulation, default_names, room_f
 from coterie.simulation.trial import MEASURES, MOST_USERS_FOR_ISOLATION, Trial, run_trials, trial_log
 from coterie.values import AvailabilityLog, BatchPlan, FloatArray
 from coterie.values.checks import check_count
-from coterie.values.words import counted
+from coterie.values.text import counted
 
 
 class Summary:

@@ -18,7 +18,7 @@ from coterie.training.data.partition import (
 )
 from coterie.training.data.published import CIFAR10, CIFAR100, DATASETS, MNIST, MNIST_SMALL, load
 from coterie.training.engine.hardware import Numerics
-from coterie.training.engine.stacked import make_trainer
+from coterie.training.engine.stacked_trainer import make_trainer
 from coterie.training.engine.trainer import Trainer, evaluate
 from coterie.training.models import flatten, make_model
 from coterie.training.settings import LocalTraining

@@ -15,7 +15,7 @@ from coterie.audit.wording import user_name
 from coterie.report.audit.page import audit_page, strong_steps, weak_steps
 from coterie.report.audit.proofs import advice_blocks
 from coterie.values import BatchPlan, LogBuilder, ParticipationLog
-from coterie.values.words import display_name
+from coterie.values.text import display_name
 from support.audit.verdicts import HOSTILE, TRIANGLE, batch_log, examined, random_log, split_log, verdicts
 from support.pages import charts_of
 

@@ -35,7 +35,7 @@ from coterie.report.page.blocks import (
     Tiles,
 )
 from coterie.report.page.html import check_page_path, render, write_page
-from coterie.values.words import KeyNumber
+from coterie.values.text import KeyNumber
 
 
 class Outline(HTMLParser):

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 
 from coterie.coordinator import Coordinator
-from coterie.coordinator.secure import SealedAggregation, form_batches
+from coterie.coordinator.aggregation import SealedAggregation, form_batches
 from coterie.coordinator.simulated import Arrival, Contribution, SimulatedUsers, perfect_network
 from coterie.secagg import (
     PROTOCOLS,

@@ -12,7 +12,7 @@ from torch.nn import functional
 from coterie import UsageError
 from coterie.training import MNIST_SMALL, UserData, evaluate, iid, load, make_model
 from coterie.training.engine.hardware import Numerics, Workers, available_cores, one_core
-from coterie.training.engine.stacked import make_trainer
+from coterie.training.engine.stacked_trainer import make_trainer
 from coterie.training.engine.trainer import SeparateTrainer
 from coterie.training.models import flatten
 from coterie.training.settings import LocalTraining

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from coterie import UsageError
-from coterie.training.engine.stacked import StackedTrainer, timetable
+from coterie.training.engine.stacked_trainer import StackedTrainer, timetable
 from coterie.training.engine.trainer import SeparateTrainer, evaluate, minibatches
 from coterie.training.models import flatten
 from coterie.training.settings import LocalTraining

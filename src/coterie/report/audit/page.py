@@ -27,7 +27,7 @@ from coterie.report.page.blocks import (
 )
 from coterie.report.page.html import render
 from coterie.values import IntArray, ParticipationLog
-from coterie.values.words import counted, display_name, listing, number, printable, spans
+from coterie.values.text import counted, display_name, listing, number, printable, spans
 
 MOST_BREACHES = 300
 MOST_SOURCE = 200

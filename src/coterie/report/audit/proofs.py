@@ -13,7 +13,7 @@ from coterie.audit.verdict import Verdict
 from coterie.audit.wording import user_name
 from coterie.report.page.blocks import Block, Commands, Details, Points, Table, Text
 from coterie.values import ParticipationLog
-from coterie.values.words import counted, listing, number, printable, shortened
+from coterie.values.text import counted, listing, number, printable, shortened
 
 MOST_USERS = 500
 """Isolated users in the table."""

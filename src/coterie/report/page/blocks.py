@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.values import FloatArray, IntArray, ParticipationLog
-from coterie.values.words import KeyNumber, Tone, counted, display_name, number, percent, shortened
+from coterie.values.text import KeyNumber, Tone, counted, display_name, number, percent, shortened
 
 MOST_TICKS = 12
 LONGEST_TICK = 14

@@ -26,7 +26,7 @@ from coterie.errors import UsageError
 from coterie.report.page import blocks
 from coterie.report.page.blocks import Chart, Curve, Curves, HeatMap, Page, StackedBars
 from coterie.storage.files import check_writable, write_file
-from coterie.values.words import SPACE, number
+from coterie.values.text import SPACE, number
 
 SUFFIXES = (".html", ".htm")
 

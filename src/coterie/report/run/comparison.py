@@ -25,7 +25,7 @@ from coterie.report.page.blocks import (
 )
 from coterie.report.page.html import render
 from coterie.report.run.result import RunResult, read_run
-from coterie.values.words import SPACE, KeyNumber, Tone, counted, number, percent
+from coterie.values.text import SPACE, KeyNumber, Tone, counted, number, percent
 
 MOST_POINTS = 500
 _PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"

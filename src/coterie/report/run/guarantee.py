@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.audit import Bracket
 from coterie.report.page.blocks import Points
-from coterie.values.words import KeyNumber, Tone, counted, number
+from coterie.values.text import KeyNumber, Tone, counted, number
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from coterie.report.page.html import can_render, render, write_page
 from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots, users_plot
 from coterie.report.run.result import RunResult
 from coterie.storage.files import write_file
-from coterie.values.words import KeyNumber, counted, number, percent
+from coterie.values.text import KeyNumber, counted, number, percent
 
 MOST_ROUNDS = 500
 """Rows of the table of rounds."""

@@ -21,7 +21,7 @@ from coterie.report.page.blocks import (
 )
 from coterie.report.run.result import BatchHealth
 from coterie.values import BatchPlan, IntArray, ParticipationLog
-from coterie.values.words import counted, listing, number, percent, shortened
+from coterie.values.text import counted, listing, number, percent, shortened
 
 MOST_POINTS = 1000
 MOST_BARS = 60

@@ -19,7 +19,7 @@ from coterie.experiment.record import RoundRow, RunRecord
 from coterie.ledger import Ledger, Snapshot, State
 from coterie.report.run.guarantee import Facts, Guarantee, guarantee
 from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
-from coterie.values.words import counted, display_name, listing
+from coterie.values.text import counted, display_name, listing
 
 
 @dataclass(frozen=True, eq=False)

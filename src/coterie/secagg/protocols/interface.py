@@ -16,7 +16,7 @@ from coterie.secagg.crypto.quantiser import Quantiser, Sum, Update
 from coterie.secagg.crypto.ring import Ring, Words
 from coterie.secagg.wire.framing import Data, Message
 from coterie.secagg.wire.messages import Terms
-from coterie.values.words import display_name, listing
+from coterie.values.text import display_name, listing
 
 MOST_SILENT = 5
 """Users of a batch that are named when they did not answer."""

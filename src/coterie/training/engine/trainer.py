@@ -1,7 +1,7 @@
 """Local training of a round's users, and the test of a model: which examples go in when, and what comes out.
 
-`SeparateTrainer` is the plain way, every client an ordinary module with an ordinary optimiser; `stacked.py` trains
-many clients as one.
+`SeparateTrainer` is the plain way, every client an ordinary module with an ordinary optimiser;
+`stacked_trainer.py` trains many clients as one.
 """
 
 import copy
@@ -19,7 +19,7 @@ from coterie.errors import UsageError
 from coterie.training.data.dataset import UserData
 from coterie.training.engine.hardware import Numerics, Stop, Stopped, Workers, available_cores, one_core
 from coterie.training.engine.kernels import KeyedDropout, client_keys, step_keys
-from coterie.training.engine.stack import channels_last
+from coterie.training.engine.stacked_model import channels_last
 from coterie.training.models import ParameterLayout, flatten, prepare_model, unflatten
 from coterie.training.settings import LocalTraining
 from coterie.values import FloatArray, IntArray

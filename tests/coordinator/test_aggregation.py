@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.coordinator.secure import UnsealedAggregation
+from coterie.coordinator.aggregation import UnsealedAggregation
 from coterie.coordinator.simulated import Arrival, DeviceFailed
 from coterie.ledger import Ledger, Phase, State
 from coterie.secagg import Membership, MemoryStore, SealedClient, UnsealedClient

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from coterie.coordinator import Aggregation
-from coterie.coordinator.secure import Moment, SealedAggregation, UnsealedAggregation, form_batches
+from coterie.coordinator.aggregation import Moment, SealedAggregation, UnsealedAggregation, form_batches
 from coterie.coordinator.simulated import Arrival, Contribution, SimulatedUsers
 from coterie.device import DeviceFile
 from coterie.errors import UsageError

@@ -14,7 +14,7 @@ from coterie.errors import UsageError
 from coterie.training.data.dataset import UserData
 from coterie.training.engine.hardware import Numerics, Stop, Stopped, Workers, available_cores
 from coterie.training.engine.kernels import client_keys, step_keys
-from coterie.training.engine.stack import LayerStack, Stack, stack_of
+from coterie.training.engine.stacked_model import LayerStack, Stack, stack_of
 from coterie.training.engine.trainer import Part, SeparateTrainer, Trainer, orders
 from coterie.training.models import flatten
 from coterie.training.settings import LocalTraining

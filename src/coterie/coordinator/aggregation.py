@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from coterie.coordinator.order import EndedRounds, RoundOutcome, numbers_of
+from coterie.coordinator.coordinator import EndedRounds, RoundOutcome, numbers_of
 from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.ledger import Ledger, Phase, State
 from coterie.secagg import (

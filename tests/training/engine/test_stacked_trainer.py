@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from coterie import UsageError
 from coterie.training.engine.kernels import client_keys, convolve, fold_grad, group_norm
-from coterie.training.engine.stack import LayerStack, MappedStack, stack_of
-from coterie.training.engine.stacked import StackedTrainer, Steps, make_trainer, timetable
+from coterie.training.engine.stacked_model import LayerStack, MappedStack, stack_of
+from coterie.training.engine.stacked_trainer import StackedTrainer, Steps, make_trainer, timetable
 from coterie.training.engine.trainer import SeparateTrainer
 from coterie.training.models import ParameterLayout, flatten, make_model, prepare_model
 from coterie.training.settings import LocalTraining
@@ -211,7 +211,7 @@ def test_a_step_beyond_the_round_begins_anew():
 
 def test_memory_bounds_the_chunk(monkeypatch):
     """A cohort is trained in two equal parts, or more where they would not fit; a chunk that is given holds."""
-    monkeypatch.setattr("coterie.training.engine.stacked._BYTES_ON_CPU", 4 * 7 * 195)
+    monkeypatch.setattr("coterie.training.engine.stacked_trainer._BYTES_ON_CPU", 4 * 7 * 195)
     user_data, model = user_data_of([2] * 3), nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     assert ParameterLayout.of(model).dimension == 195
     chunks = [StackedTrainer(model, user_data, LocalTraining(), cohort=k).chunk for k in (1, 2, 7, 13, 14, 15, 40)]
