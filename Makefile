@@ -50,6 +50,7 @@ GATES = secagg=98 audit=97 ledger=97 coordinator=97
 
 coverage: .venv/installed
 	@sh tests/packages.sh
+	@rm -f .coverage .coverage.*
 	$(SUITE) --cov --cov-report=
 	@for gate in $(GATES); do \
 		$(BIN)/coverage report --include "*/coterie/$${gate%=*}/*" --fail-under $${gate#*=} --skip-covered || exit 1; \
