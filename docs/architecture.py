@@ -64,35 +64,48 @@ class Step:
 
 LANES = {"ledger": 120, "server": 380, "users' devices": 640}
 ROUND = (
-    Step(1, 1, "take up the next step: who is there, which model", ("experiment/run.py", "experiment/devices.py")),
+    Step(1, 1, "take up the next step: who is there, which model", ("experiment/run.py", "experiment/world.py")),
     Step(1, 1, "choose whole batches", ("coordinator/coordinator.py", "selection/selectors.py")),
     Step(1, 0, "the round is opened: its cohort", ("ledger/ledger.py",)),
-    Step(1, 2, "a call: round, model, dimension", ("secagg/server.py", "coordinator/aggregation.py")),
+    Step(
+        1,
+        2,
+        "a call: round, model, dimension",
+        ("secagg/server.py", "coordinator/aggregation.py", "coordinator/simulated.py"),
+    ),
     Step(
         2,
         2,
         "check the terms, train, quantise; seal, move the chain on",
-        ("secagg/client.py", "secagg/crypto/masking.py"),
+        ("secagg/client.py", "experiment/devices.py", "secagg/batch/membership.py", "secagg/crypto/masking.py"),
     ),
     Step(
         2,
         1,
         "this round's keys; secrets, in shares",
-        ("secagg/protocols/agreement/client.py", "secagg/protocols/pairwise.py"),
+        (
+            "secagg/protocols/agreement/client.py",
+            "secagg/protocols/agreement/boxes.py",
+            "secagg/protocols/pairwise.py",
+        ),
     ),
     Step(2, 1, "vectors, masked for all who shared", ("secagg/protocols/agreement/client.py",)),
-    Step(1, 1, "add up whole batches; what is left of others is noise", ("secagg/protocols/agreement/server.py",)),
+    Step(1, 1, "add up whole batches; an incomplete one stays noise", ("secagg/protocols/agreement/server.py",)),
     Step(2, 1, "one list of users, signed; then shares", ("secagg/protocols/agreement/client.py",)),
     Step(1, 1, "take the masks off the sum", ("secagg/protocols/pairwise.py",)),
+    Step(1, 1, "set the mean aside on the disk", ("experiment/run.py", "experiment/folder.py")),
     Step(1, 0, "the round is closed: what was learned", ("coordinator/coordinator.py", "ledger/ledger.py")),
     Step(
-        1, 1, "the model moves on; a row with accuracy, T, F and C", ("experiment/run.py", "experiment/record.py")
+        1,
+        1,
+        "the model moves on; a row with accuracy, T, F and C",
+        ("experiment/run.py", "audit/measures.py", "experiment/record.py"),
     ),
 )
 """The order that privacy rests on: nobody is asked before the cohort is on record, no sum is used before it is.
 
 The files are those of a run with the protocol secagg+, which is the default."""
-STEP = 84
+STEP = 104
 
 
 def round_() -> str:

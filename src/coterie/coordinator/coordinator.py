@@ -15,7 +15,7 @@ import numpy as np
 
 from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.ledger import Ledger, State
-from coterie.ledger.rounds import NOBODY
+from coterie.ledger.rounds import NOBODY, exposed_sets
 from coterie.selection.selectors import Selector
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
 
@@ -58,6 +58,11 @@ class RoundOutcome:
     """Users who broke the protocol in a way that is proven, and how; the round went on without what they sent."""
     reason: str = ""
     """Why there is no mean, if there is none."""
+
+    @property
+    def exposure(self) -> tuple[IntArray, ...]:
+        """Every set whose sum must be taken as known."""
+        return exposed_sets(self.learned, self.alone)
 
     @classmethod
     def abandoned(cls, round_: int, cohort: Cohort, reason: str) -> "RoundOutcome":

@@ -259,7 +259,7 @@ class Run:
             if self.spec.keep_aggregates:
                 step = len(self.rows) + 1
                 files[AGGREGATE] = self.folder.keep_aggregate(step, outcome.mean, outcome.included)
-        self.measures.add_round((*outcome.learned, *outcome.alone[:, None]))
+        self.measures.add_round(outcome.exposure)
         row = self._row(outcome, available, pending, started)
         files |= {MODEL: self.folder.save(Checkpoint(row.step, self._named_parameters(), row)), ROW: row.digest}
         tested = (("accuracy", row.accuracy), ("loss", row.loss))

@@ -30,6 +30,14 @@ class State(StrEnum):
     SKIPPED = "skipped"
 
 
+def exposed_sets(learned: tuple[IntArray, ...], alone: IntArray) -> tuple[IntArray, ...]:
+    """Return every set whose sum must be taken as known: the learned sets, and each user alone by itself.
+
+    This is the one rule for what enters the participation log (docs/protocol.md, §8).
+    """
+    return (*learned, *np.split(alone, len(alone))) if len(alone) else learned
+
+
 @dataclass(frozen=True, eq=False)
 class Round:
     """One round; times are UTC in milliseconds since 1970.
@@ -65,11 +73,8 @@ class Round:
 
     @property
     def exposure(self) -> tuple[IntArray, ...]:
-        """Every set whose sum must be taken as known: the learned sets, and each user of `alone` by itself.
-
-        This is the one rule for what enters the participation log (docs/protocol.md, §8).
-        """
-        return (*self.learned, *np.split(self.alone, len(self.alone))) if len(self.alone) else self.learned
+        """Every set whose sum must be taken as known."""
+        return exposed_sets(self.learned, self.alone)
 
     @property
     def unknown(self) -> bool:

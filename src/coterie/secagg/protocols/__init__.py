@@ -1,6 +1,7 @@
 """How the sum of sealed vectors is taken: one file or package for each inner protocol, and the registry of all.
 
-A new inner protocol is a package with an object of the shape of `interface.InnerProtocol`, and one line here.
+A new inner protocol is an object of the shape of `interface.InnerProtocol`, in a file or package of its own, and
+one line here.
 """
 
 from coterie.secagg.protocols.interface import InnerProtocol

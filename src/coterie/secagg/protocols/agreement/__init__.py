@@ -7,7 +7,7 @@ from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.ring import Ring
 from coterie.secagg.protocols.agreement.client import AgreedParticipant
 from coterie.secagg.protocols.agreement.messages import FROM_SERVER
-from coterie.secagg.protocols.agreement.server import AgreedRound
+from coterie.secagg.protocols.agreement.server import AgreedRound, least_included
 from coterie.secagg.protocols.interface import Group, Party, RoundSetting
 from coterie.secagg.wire.framing import Message
 
@@ -30,8 +30,8 @@ class AgreedProtocol(ABC):
         return max(per_round, largest_batch)
 
     def least_included(self, batch_sizes: Iterable[int], privacy: int) -> int:
-        """Return the largest batch and T more: else a sum less that batch's would be one of fewer than T users."""
-        return max(batch_sizes) + privacy
+        """Return the fewest users that a device wants in a sum: its batch and T more."""
+        return least_included(batch_sizes, privacy)
 
     def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
         """Return how many must sign the agreement, and further numbers of the protocol."""

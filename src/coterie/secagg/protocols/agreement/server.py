@@ -46,9 +46,9 @@ from coterie.secagg.wire.framing import Data, Message, MessageDecoder, encode
 from coterie.secagg.wire.messages import following
 
 
-def least_included(group: Group) -> int:
-    """Return the least number of users in a sum with this group: it and T others."""
-    return len(group.identities) + group.privacy
+def least_included(batch_sizes: Iterable[int], privacy: int) -> int:
+    """Return the largest batch and T more: else a sum less that batch's would be one of fewer than T users."""
+    return max(batch_sizes) + privacy
 
 
 class Grouping:
@@ -67,7 +67,7 @@ class Grouping:
             raise UsageError("a user is in two of the batches of this round")
         if users > most:
             raise UsageError(f"{users} users are asked, more than the {most} that the quantiser allows")
-        least = max((least_included(group) for group in self.groups), default=2)
+        least = max((least_included([len(each.identities)], each.privacy) for each in self.groups), default=2)
         if not least <= setting.terms.min_included <= users:
             raise UsageError(
                 f"min_included is {setting.terms.min_included}; give {least} (the largest batch and T more) to "
