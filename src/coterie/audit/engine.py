@@ -161,10 +161,8 @@ class Audit:
         if form.add(np.unique(self.strong.class_of[members])):
             self._basis.append(index)
             self._propose(index, form)
-        elif (key := members.tobytes()) not in self._seen:
+        elif members.tobytes() not in self._seen:
             self._dependent.append(index)
-            self._seen.add(key)
-            return
         self._seen.add(members.tobytes())
 
     def _propose(self, index: int, form: Echelon) -> None:
@@ -274,10 +272,11 @@ class Audit:
         targets = np.zeros((len(users), self.strong.classes), dtype=np.uint8)
         targets[np.arange(len(users)), self.strong.class_of[users]] = 1
         expressions = RowBasis(self._rows(self._basis), self._form.pivots).express(targets)
+        sizes = self.strong.class_sizes()
         return {
             user: self._combination(expression)
             for user, expression in zip(users, expressions, strict=True)
-            if expression is not None and self.strong.class_sizes()[user] == 1
+            if expression is not None and sizes[user] == 1
         }
 
     def _combination(self, expression: Expression) -> Combination:
@@ -321,7 +320,7 @@ class Audit:
         return Bracket(min(low, high), high, witness)
 
     def sketch(self) -> Bracket:
-        """Narrow the weak level by what is cheap and the same on every machine, and return it; for simulations."""
+        """Narrow the weak level by what is cheap, and return it: without a clock, so the same on every machine."""
         for _ in self.refine():
             pass
         return self.weak

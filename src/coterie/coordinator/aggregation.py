@@ -175,8 +175,8 @@ def drive(
         reason = str(error)
     exposure = server.exposure()
     ended.add(server, number, exposure)
-    learned, lost, liars = ((), {}, {}) if result is None else (result.learned, result.lost, result.liars)
-    included = [user for part in learned for user in part.users]
+    sums, lost, liars = ((), {}, {}) if result is None else (result.learned, result.lost, result.liars)
+    included = [user for part in sums for user in part.users]
     return RoundOutcome(
         round=server.round,
         state=State.COMMITTED if included else State.ABANDONED,

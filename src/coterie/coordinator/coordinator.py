@@ -1,4 +1,4 @@
-"""The order that privacy over many rounds rests on: choose → open → collect → commit or abandon → resume.
+"""The order that privacy over many rounds rests on: choose → open → gather → commit or abandon.
 
 The ledger knows a cohort before anybody is asked, and what was learned before anybody uses it. A round that dies
 in between is counted by the next coordinator as the worst that it can have been. Messages of rounds that are over
@@ -27,7 +27,7 @@ RETIRE_AFTER = 10
 """Rounds in a row in which a batch may be lost before it is asked no more."""
 
 MOST_REMEMBERED = 16
-"""Rounds whose late messages are still told apart."""
+"""Rounds that have ended whose late messages are still counted; those of older rounds are refused only."""
 
 LIARS = "liars"
 """The metric of a committed round that counts the users who are proven to have broken the protocol."""
@@ -99,7 +99,7 @@ class EndedRounds:
                 continue
             try:
                 past.server.receive(user, data)
-            except PeerError:
+            except PeerError:  # always, as the round is over; its exposure says what the message opened
                 exposure = past.server.exposure()
                 if exposure != past.exposure:
                     self._record(past, exposure)

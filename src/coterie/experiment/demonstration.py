@@ -13,6 +13,7 @@ from coterie.attacks.inversion import Inversion
 from coterie.errors import UsageError
 from coterie.experiment.attack import attack_run, read_attacked_run
 from coterie.experiment.deviation import DeviationSetup
+from coterie.experiment.folder import RECORD
 from coterie.experiment.parts import prepare
 from coterie.experiment.pictures import PictureSettings, StageProgress, take_pictures
 from coterie.experiment.run import Run
@@ -94,7 +95,7 @@ class Demonstration:
 
 def _start_or_resume(spec: Spec, folder: Path) -> Run:
     """Return the run in a folder, where it stopped, or begin it."""
-    if not (folder / "record.jsonl").exists():
+    if not (folder / RECORD).exists():
         return Run.start(spec, folder)
     job = Run.resume(folder)
     if job.spec != spec:

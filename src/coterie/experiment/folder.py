@@ -21,6 +21,8 @@ from coterie.ledger import Ledger, Round, Snapshot, State
 from coterie.storage.files import FileLock, read_file, remove_unfinished, sync_folder, write_file, writing
 from coterie.values import FloatArray, IntArray
 
+RECORD = "record.jsonl"
+"""The file of a run's record, by which a folder is known for a run's."""
 KEPT_EVERY = 10
 """Of the checkpoints every tenth stays, and the newest."""
 
@@ -60,7 +62,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.record = RecordFile(path / "record.jsonl")
+        self.record = RecordFile(path / RECORD)
         self.ledger = path / "ledger.sqlite"
         self.devices = path / "devices"
         self.report = path / "report.html"
@@ -76,7 +78,7 @@ class RunFolder:
         """Make the folder; refuse one that holds something."""
         with writing(path):
             if path.exists() and any(path.iterdir()):
-                if (path / "ledger.sqlite").exists() or (path / "record.jsonl").exists():
+                if (path / "ledger.sqlite").exists() or (path / RECORD).exists():
                     what = f"holds another run; go on with that one (coterie run --resume {path}), or"
                 else:
                     what = "is not empty;"
@@ -91,7 +93,7 @@ class RunFolder:
     def open(cls, path: Path) -> "RunFolder":
         """Return the folder of a run that was started before."""
         if not (path / "ledger.sqlite").is_file():
-            if (path / "record.jsonl").exists() or (path / "checkpoints").exists():
+            if (path / RECORD).exists() or (path / "checkpoints").exists():
                 raise UsageError(f"{path} has no ledger.sqlite: it was removed, or the run never began")
             raise UsageError(f"{path} is not the folder of a run: it has no ledger.sqlite; check the path")
         return cls(path)

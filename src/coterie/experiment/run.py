@@ -28,6 +28,7 @@ from coterie.experiment.folder import (
     DATA,
     HEAD,
     MODEL,
+    RECORD,
     RESULT,
     ROW,
     Checkpoint,
@@ -161,7 +162,10 @@ class Run:
             self._add(checkpoint.row)
         for round_ in progress.steps:
             self.measures.add_round(round_.exposure)
-        self.folder.tidy(step) if progress.cut_off is None else self._finish_cut_off(progress.cut_off, step)
+        if progress.cut_off is None:
+            self.folder.tidy(step)
+        else:
+            self._finish_cut_off(progress.cut_off, step)
 
     def _take_parameters(self, parameters: ModelParameters) -> None:
         expected = {name: part.shape for name, part in self._named_parameters().items()}
@@ -348,7 +352,7 @@ def run_of_seed(
 ) -> Run:
     """Return the run of a spec with a seed: begun below the folder of the series, or taken up where it stopped."""
     seeded, folder = spec.changed({"seed": seed}), series / f"seed-{seed}"
-    record = folder / "record.jsonl"
+    record = folder / RECORD
     if not record.is_file():
         return Run.start(seeded, folder, progress, workers=workers)
     if Spec.from_tables(read_record(record).head["spec"], str(record)) != seeded:

@@ -77,7 +77,7 @@ class Federation:
     def open(
         cls, settings: "SealedStrategy", wrapped: InnerStrategy, start: StartArguments
     ) -> Iterator["Federation"]:
-        """Open the ledger, or make it; have users enrolled and batches formed."""
+        """Open the ledger, or make it; have users enrolled and a plan made."""
         with Ledger.open_or_create(settings.location) as ledger:
             federation = cls(settings, wrapped, ledger, start)
             federation.gather_users()
@@ -155,7 +155,7 @@ class Federation:
         return content
 
     def _batch_rules(self, plan: BatchPlan) -> BatchRules:
-        """Return what all charters have in common; those that are there decide, and settings must fit them."""
+        """Return the rules of the charters that exist, which settings must match; without any, the settings'."""
         settings, recipe = self._settings, self._recipe.encode()
         if not self._ledger.charters:
             largest = int(plan.sizes.max())
@@ -199,7 +199,7 @@ class Federation:
         if per_round is not None and per_round < least:
             raise UsageError(
                 f"per_round is {per_round}; with {self._settings.protocol} and these batches devices want {least} "
-                "users in a sum: raise it, or take open"
+                "users in a sum: raise it, or choose the protocol open"
             )
 
     def _first_plan(self) -> BatchPlan:

@@ -118,7 +118,13 @@ class History:
         self.open: CurrentRound | None = None
         self.next_round = 0
         self.steps = 0
-        self.counts = self.last_batch = self.failures = NOBODY
+        """How many rounds came to an end."""
+        self.counts = NOBODY
+        """In how many committed rounds each user was included."""
+        self.last_batch = NOBODY
+        """For each user the batch in which it was asked last, named by its smallest user; FREE if never."""
+        self.failures = NOBODY
+        """In how many rounds in a row each batch of the plan was lost."""
         self.retired_users: BoolArray = np.zeros(0, dtype=np.bool_)
         self._name_set: set[str] = set()
 
@@ -216,10 +222,13 @@ class History:
 
     @_rule.register
     def _chartered(self, event: events.Chartered, _: int) -> Rule:
-        if len(event.batches) != len(event.charters) or not all(each is not None for each in event.charters):
-            raise UsageError(f"{len(event.charters)} charters were given for {len(event.batches)} batches")
+        given = [charter for charter in event.charters if charter is not None]
+        if len(given) != len(event.batches) or len(given) != len(event.charters):
+            raise UsageError(
+                f"{len(given)} charters were given for {len(event.batches)} batches; each needs its own"
+            )
         self._check_batches(event.plan, event.batches, "chartered")
-        charters = dict(zip(event.batches.tolist(), map(bytes, event.charters), strict=True))  # type: ignore[arg-type]
+        charters = dict(zip(event.batches.tolist(), map(bytes, given), strict=True))
         again = self.charters.keys() & charters.keys()
         if again:
             raise UsageError(f"batch {min(again)} has a charter already, which its members signed for good")

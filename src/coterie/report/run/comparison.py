@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from coterie.errors import UsageError
+from coterie.experiment.folder import RECORD
 from coterie.report.page.blocks import (
     Block,
     Curve,
@@ -132,7 +133,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[RunResult, ...]:
     """Read runs by their folders; a folder that holds runs stands for all of them."""
     folders: list[Path] = []
     for path in paths:
-        inside = [] if (path / "record.jsonl").is_file() else sorted(path.glob("*/record.jsonl"))
+        inside = [] if (path / RECORD).is_file() else sorted(path.glob(f"*/{RECORD}"))
         folders += [record.parent for record in inside] or [path]
     absolute = [folder.resolve() for folder in folders]
     for place, folder in enumerate(folders):

@@ -179,7 +179,14 @@ class AgreedRound(ABC):
         """Users who lied, and what they did: left out or corrected, and proven by what they signed."""
         self._next_step: Callable[[], Outgoing] | None = self._fix_roster
         self._vectors_from: set[str] = set()
-        self._uploading = self._opened = self._ended_as_agreed = self._irregular = self._over = False
+        self._uploading = False
+        """Whether vectors may come."""
+        self._opened = False
+        """Whether the opening was sent, so that the sum can be had."""
+        self._ended_as_agreed = False
+        self._irregular = False
+        """Whether something came that no honest round has; without a seal the round then counts as unknown."""
+        self._over = False
 
     # --- what inner protocols differ in
 
@@ -273,8 +280,9 @@ class AgreedRound(ABC):
     def exposure(self) -> Exposure:
         """Return what the bytes received so far would open (§8).
 
-        Of a sealed round these are the components of the included, once they could be opened. Without a seal
-        nothing is sure but a round that ended as it was agreed.
+        In a sealed round: the included users, one set for each part that no mask joins to the rest, from the
+        moment the opening was sent. In an unsealed one: the same if it ended as agreed and nothing irregular came;
+        otherwise of everybody whose vector came anything may be known.
         """
         if self._grouping.sealed:
             return Exposure(self._learned if self._opened else ())
