@@ -76,7 +76,7 @@ lint: .venv/installed
 	@echo "Setting up .venv-bench, with the peers that benchmarks compare with ..."
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	@.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
-	@.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[parquet]' --group bench
+	@.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dashboard,flower,parquet]' --group bench
 	@touch $@
 
 bench: .venv-bench/installed

@@ -11,7 +11,7 @@ from torch.nn import functional
 from coterie import UsageError
 from coterie.training.engine.kernels import client_keys, convolve, fold_grad, group_norm
 from coterie.training.engine.stacked_model import LayerStack, MappedStack, stack_of
-from coterie.training.engine.stacked_trainer import StackedTrainer, Steps, make_trainer, timetable
+from coterie.training.engine.stacked_trainer import StackedTrainer, TrainingState, make_trainer, timetable
 from coterie.training.engine.trainer import SeparateTrainer
 from coterie.training.models import ParameterLayout, flatten, make_model, prepare_model
 from coterie.training.settings import LocalTraining
@@ -199,7 +199,7 @@ def test_a_step_beyond_the_round_begins_anew():
     """Captures take steps ahead of time: more than a round has do no harm, since every round is loaded anew."""
     user_data, model = user_data_of([3, 2]), small_network()
     trainer = StackedTrainer(model, user_data, LocalTraining(), cohort=2)
-    steps = Steps(trainer.stack, user_data, trainer.settings, like=flatten(model), clients=2, most=1)
+    steps = TrainingState(trainer.stack, user_data, trainer.settings, like=flatten(model), clients=2, most=1)
     for _ in range(4):
         steps.advance()
     table = timetable(user_data, trainer.settings, np.array([0, 1]), 0, 0)

@@ -23,7 +23,7 @@ from coterie.values.checks import check_count
 
 _MOST_OF_FREE_MEMORY = 0.6
 _BYTES_ON_CPU = 2**23
-"""A chunk's parameters stay in the caches of a core, and large models use many cores."""
+"""The most bytes of parameters in a chunk: they stay in a core's cache, and large models use many cores."""
 _CHUNKS_ON_CPU = 2
 """So many chunks at least: small models use two cores. More would cost more calls of small operations."""
 WARM_UPS = 3
@@ -92,7 +92,7 @@ def timetable(user_data: UserData, settings: LocalTraining, users: IntArray, rou
     return Timetable(places, real)
 
 
-class Steps:
+class TrainingState:
     """The state of `clients` clients during a round of up to `most` steps; loaded anew for each chunk.
 
     The step size η and the minibatch's size are multiplied into the loss, so that the gradient already is the
@@ -125,10 +125,10 @@ class Steps:
         self.advance: Callable[[], None] = self._advance
         """Takes the next step."""
 
-    def capture(self, *, compiled: bool) -> "Steps":
+    def capture(self, *, compiled: bool) -> "TrainingState":
         """Let every further step be the replay of a graph; `compiled`, of kernels that torch.compile made."""
         if compiled:
-            self._advance()  # fills what layers keep for later, which a compiler would rather find than make
+            self._advance()  # fills the layers' caches, which torch.compile would trace otherwise
             self._losses_of = torch.compile(self._losses_of, dynamic=False)
             self._move = torch.compile(self._move, dynamic=False)
         self.advance = capture_graph(self._advance, self._step.device)
@@ -230,9 +230,9 @@ class StackedTrainer(Trainer):
                 "and Flatten can be compiled for many clients; train this model without"
             )
         self._compiled = compiled
-        self._steps: Steps | None = None
+        self._steps: TrainingState | None = None
         self._like = flatten(self.model)
-        # While a stack of a module that is not made of layers computes, the module has other parameters.
+        # A stack of any other module puts its own parameters into it while it computes: each worker needs a copy.
         self._side_by_side = Workers([self.stack, *(copy.deepcopy(self.stack) for _ in range(self.workers - 1))])
         self.chunk = self._fitting(cohort) if chunk is None else check_count(chunk, "the chunk of clients")
 
@@ -259,16 +259,16 @@ class StackedTrainer(Trainer):
             train, [order[start : start + self.chunk] for start in range(0, len(order), self.chunk)]
         )
 
-    def _training_state(self, stack: Stack, clients: int) -> Steps:
+    def _training_state(self, stack: Stack, clients: int) -> TrainingState:
         """Return the state to train in: on a GPU always the same, since its steps are captured."""
         if self.device.type != "cuda":
-            return self._state(stack, clients)
+            return self._new_state(stack, clients)
         if self._steps is None:
-            self._steps = self._state(stack, self.chunk).capture(compiled=self._compiled)
+            self._steps = self._new_state(stack, self.chunk).capture(compiled=self._compiled)
         return self._steps
 
-    def _state(self, stack: Stack, clients: int) -> Steps:
-        return Steps(stack, self.data, self.settings, like=self._like, clients=clients, most=self._most)
+    def _new_state(self, stack: Stack, clients: int) -> TrainingState:
+        return TrainingState(stack, self.data, self.settings, like=self._like, clients=clients, most=self._most)
 
     def _fitting(self, cohort: int) -> int:
         """Return how many clients to train at a time: the cohort, or an equal part of it that fits in memory."""
@@ -283,7 +283,7 @@ class StackedTrainer(Trainer):
         """Return what one client's step holds on the GPU at most."""
         before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
-        self._state(self.stack, 1).advance()
+        self._new_state(self.stack, 1).advance()
         return torch.cuda.max_memory_allocated(self.device) - before
 
 
@@ -300,8 +300,8 @@ def make_trainer(
 ) -> Trainer:
     """Return the quicker trainer for the device of the users' data, for rounds of about `cohort` users.
 
-    On a GPU clients are stacked. On a CPU stacked convolutions only move memory (measured: a third slower);
-    models without convolutions, where most of the time goes into calling small operations, gain several times.
+    On a GPU clients are stacked. On a CPU stacked convolutions only move memory; models without convolutions,
+    where most of the time goes into calling small operations, gain.
     There `workers` clients or stacks are trained side by side, one core each: as many as there are cores, unless
     given; their number never decides a result. `compiled` lets torch.compile fuse a GPU's kernels, which takes up
     to half a minute before the first round and pays for large models over many rounds.
