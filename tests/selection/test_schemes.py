@@ -22,7 +22,7 @@ from coterie.selection import (
     shuffled,
     uniform,
 )
-from coterie.selection.selectors import UNBATCHED_NAMES, VARIANTS
+from coterie.selection.selectors import NAMES_WITHOUT_T, VARIANTS
 
 USERS, PER_ROUND = 24, 8
 DROPOUT = np.random.default_rng(0).choice([0.1, 0.3, 0.5], USERS)
@@ -84,6 +84,6 @@ def test_what_a_scheme_must_know_is_asked_for(name, message):
 )
 def test_every_name_is_where_people_look_for_it(text, batches):
     """Spec, help and documentation name all schemes, and every name that they could type makes a selector."""
-    for name in (*UNBATCHED_NAMES, batches, *(f"{batches}-{variant}" for variant in VARIANTS)):
+    for name in (*NAMES_WITHOUT_T, batches, *(f"{batches}-{variant}" for variant in VARIANTS)):
         assert re.search(rf"\b{name}\b", text), name
         selector_named(name, USERS, PER_ROUND, DROPOUT, rng=rng(), record=RECORD)

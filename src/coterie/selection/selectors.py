@@ -259,10 +259,10 @@ def user_partition(users: int, per_round: int) -> BatchSelector:
     return BatchSelector(plan, per_round)
 
 
-UNBATCHED_NAMES = ("random", "weighted", "partition", "bernoulli")
+NAMES_WITHOUT_T = ("random", "weighted", "partition", "bernoulli")
 VARIANTS = ("text", "uniform", "sorted", "mixed30", "together", "shuffled", "dealt")
 """What can stand behind T6-; the number of mixed30 is any share in percent."""
-SCHEMES = ", ".join((*UNBATCHED_NAMES, "T6 (any T)", *(f"T6-{variant}" for variant in VARIANTS)))
+SCHEMES = ", ".join((*NAMES_WITHOUT_T, "T6 (any T)", *(f"T6-{variant}" for variant in VARIANTS)))
 """The names, for people to read."""
 
 _T = TypeVar("_T")
@@ -304,7 +304,7 @@ def selector_named(
             return BernoulliSelector.expecting(users, per_round, float(_known(dropout, name, _DROPOUT).mean()))
     parts = _BATCHES.fullmatch(name)
     if parts is None:
-        near = difflib.get_close_matches(name.lower(), UNBATCHED_NAMES, n=1)
+        near = difflib.get_close_matches(name.lower(), NAMES_WITHOUT_T, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"there is no scheme {name!r}; {hint}known are {SCHEMES}")
     privacy, variant = int(parts[1]), parts[2] or ""

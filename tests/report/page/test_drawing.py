@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.report.page.blocks import Curve, Curves, HeatMap, StackedBars
-from coterie.report.page.html import drawing
+from coterie.report.page.drawing import drawing
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False).map(lambda value: float(f"{value:.4g}"))
 
