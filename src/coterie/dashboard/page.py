@@ -168,7 +168,7 @@ def _measures(state: FederationState) -> Block:
 
 
 def _learning(state: FederationState) -> tuple[Block, ...]:
-    tested = any(point.accuracy is not None or point.loss is not None for point in state.points[-1000:])
+    tested = any(point.accuracy is not None or point.loss is not None for point in reversed(state.points))
     return learning_blocks(state.points) if tested else ()
 
 
