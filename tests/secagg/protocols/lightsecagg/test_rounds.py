@@ -186,23 +186,41 @@ def test_noise_is_drawn_for_one_mask_alone(monkeypatch):
 
 
 class Wrong:
-    """A client whose sum of shares has one wrong word."""
+    """A client one kind of whose messages has a wrong word in its tail."""
 
-    def __init__(self, client):
-        self._client = client
+    def __init__(self, client, kind, change):
+        self._client, self._kind, self._change = client, kind, change
         self.user, self.seal = client.user, client.seal
 
     def receive(self, data):
-        """Answer, at the end with another word."""
+        """Answer, in that kind of message with another word."""
         answer = self._client.receive(data)
         if not isinstance(answer, bytes | memoryview):
             return answer
         message, tail = messages_from_client.decode(answer)
-        if not isinstance(message, ShareSum):
+        if not isinstance(message, self._kind):
             return answer
-        changed = np.frombuffer(tail, dtype="<u4").copy()
-        changed[-1] = (int(changed[-1]) + 5) % PRIME_31.modulus
-        return packed(message, changed.tobytes())
+        words = np.frombuffer(tail, dtype="<u4").copy()
+        self._change(words)
+        return packed(message, words.tobytes())
+
+
+def wrong_sum(client):
+    """A client whose sum of shares has one wrong word."""
+
+    def change(words):
+        words[-1] = (int(words[-1]) + 5) % PRIME_31.modulus
+
+    return Wrong(client, ShareSum, change)
+
+
+def word_too_large(client):
+    """A client whose masked vector has the word p."""
+
+    def change(words):
+        words[7] = PRIME_31.modulus
+
+    return Wrong(client, MaskedVector, change)
 
 
 @pytest.mark.parametrize("wrong", [1, 2, 3])
@@ -213,7 +231,7 @@ def test_wrong_sums_are_corrected_up_to_e_and_nobody_is_named(wrong):
     numbers = whole_updates(batches, common)
     clients = dict(batches.clients)
     for user in list(clients)[3 : 3 + wrong]:
-        clients[user] = Wrong(clients[user])
+        clients[user] = wrong_sum(clients[user])
     server = sealed_round(batches.charters, 0, terms(min_included=6))
     if wrong <= 2:
         result = run_round(server, clients, batches.train)
@@ -233,7 +251,7 @@ def test_many_liars_beside_many_losses(wrong):
     numbers, clients = whole_updates(batches, common), dict(batches.clients)
     users = list(clients)
     for user in users[20 : 20 + wrong]:
-        clients[user] = Wrong(clients[user])
+        clients[user] = wrong_sum(clients[user])
     server = sealed_round(batches.charters, 0, terms(min_included=8))
 
     def go():
@@ -253,7 +271,7 @@ def test_an_unsealed_vector_with_a_word_of_p_or_more_is_refused():
     """The server takes no word that no number modulo p has; the round goes on without that user, and says so."""
     common = words(cohort=20)
     loners = Loners(8, common={"inner": "lightsecagg", **common})
-    clients = {**loners.clients, "user-3": TooLarge(loners.clients["user-3"])}
+    clients = {**loners.clients, "user-3": word_too_large(loners.clients["user-3"])}
     server = unsealed_round(loners.rules, loners.identities, 0, terms(min_included=2))
     refusals = []
 
@@ -273,26 +291,6 @@ def test_an_unsealed_vector_with_a_word_of_p_or_more_is_refused():
     assert refusals == ["user-3 sent a word of 2147483647; words are below 2147483647"]
     assert set(result.learned[0].users) == set(loners.clients) - {"user-3"}
     assert server.exposure().unknown == tuple(sorted(loners.clients))
-
-
-class TooLarge:
-    """A client whose masked vector has the word p."""
-
-    def __init__(self, client):
-        self._client = client
-        self.user, self.seal = client.user, client.seal
-
-    def receive(self, data):
-        """Answer, at the upload with another word."""
-        answer = self._client.receive(data)
-        if not isinstance(answer, bytes | memoryview):
-            return answer
-        message, tail = messages_from_client.decode(answer)
-        if not isinstance(message, MaskedVector):
-            return answer
-        changed = np.frombuffer(tail, dtype="<u4").copy()
-        changed[7] = PRIME_31.modulus
-        return packed(message, changed.tobytes())
 
 
 def test_an_update_that_is_not_finite_is_included_with_zeros():
