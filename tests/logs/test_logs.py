@@ -11,7 +11,9 @@ from hypothesis.extra import numpy as stn
 from pyarrow import parquet as pq
 
 from coterie import LogBuilder, ParticipationLog, UsageError
-from coterie.logs import csv, read_availability, write_log
+from coterie.logs import csv, parquet, read_availability, write_log
+from coterie.logs.parquet import Columns
+from coterie.logs.source import read_source
 from support.logs import only_log
 
 FORMS = ("csv", "parquet")
@@ -269,6 +271,19 @@ def test_types_of_users(tmp_path, users):
     for kind in (pa.int8(), pa.uint64(), pa.int64()):
         log = parquet_log(tmp_path, round=pa.array([0, 0, 1], kind), user=users)
         assert log == ParticipationLog.from_dense([[1, 1], [0, 1]], names=["a", "b"])
+
+
+@given(values=st.lists(st.integers(-3, 40) | st.integers(-(2**62), 2**62), min_size=1, max_size=60))
+def test_whole_numbers_are_what_their_texts_are(tmp_path_factory, values):
+    """Sorted at once or looked up one by one, a column of numbers has the same texts in the same order."""
+    path = tmp_path_factory.mktemp("log") / "log.parquet"
+    pq.write_table(pa.table({"user": pa.array(values, pa.int64())}), path)
+    quick = Columns(read_source(path)).column(0, strict=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parquet, "_MOST_SORTED", -1)
+        slow = Columns(read_source(path)).column(0, strict=True)
+    assert quick[0] == slow[0] == list(dict.fromkeys(map(str, values)))
+    assert quick[1].tolist() == slow[1].tolist()
 
 
 def test_integers_as_users(tmp_path):
