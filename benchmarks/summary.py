@@ -90,7 +90,7 @@ def _secagg() -> Iterator[Row]:
         faster = [run["server_times_faster"] for run in runs]
         yield (
             f"{kind}, 12 and 24 users, 0 and 2 lost: the server against Flower's",
-            f"{min(faster):.0f} to {max(faster):.0f} times faster",
+            f"{min(faster):.1f} to {max(faster):.1f} times faster",
             _bar(small["server_bar"], missed=min(faster) < small["server_bar"]),
         )
         over = [run["client_over_aes_and_quantisation"] for run in runs]
