@@ -150,9 +150,13 @@ def _read(place: str | os.PathLike[str], rounds: int | None, columns: Mapping[st
     from coterie.logs import read_log
 
     path = Path(place)
-    if not is_url(place) and path.is_dir() and not (path / FILE).exists():
+    url = is_url(place)
+    scheme, mark, _ = str(place).partition("://")
+    if mark and not url:  # the rest may hold a password
+        raise UsageError(f"{scheme}:// cannot be read; fetch the log and give its file, or a postgresql:// URL")
+    if not url and path.is_dir() and not (path / FILE).exists():
         raise UsageError(f"{path} is not a run's folder: it has no {FILE}; give a log, or a ledger")
-    if is_url(place) or path.is_dir() or _is_ledger(path):
+    if url or path.is_dir() or _is_ledger(path):
         if any(value is not None for value in columns.values()):
             raise UsageError(f"{path} is a ledger, which has no columns; leave the options for columns out")
         return _from_ledger(place, rounds)

@@ -256,6 +256,7 @@ BAD = [
     (["columns.csv"], "no column is known to hold the user"),
     (["log.csv", "--round-column", "when"], "there is no column 'when'"),
     (["."], "is not a run's folder: it has no ledger.sqlite"),
+    (["http://ann:secret@host/log.csv"], "http:// cannot be read; fetch the log and give its file"),
     ([], "say which log"),
 ]
 
