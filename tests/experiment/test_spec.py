@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from coterie import UsageError
 from coterie.experiment.spec import Spec
+from coterie.secagg import DEFAULT_PROTOCOL
 
 
 def test_a_spec_comes_back_from_its_own_tables():
@@ -18,6 +19,12 @@ def test_a_spec_comes_back_from_its_own_tables():
     )
     assert Spec.from_tables(json.loads(json.dumps(spec.tables()))) == spec
     assert spec.training.schedule == ((400, 0.4), (800, 0.4))
+
+
+def test_a_run_takes_sums_by_the_default_protocol_unless_told():
+    """A spec names it as text, as specs are made without the cryptography too; it is the same protocol."""
+    assert Spec().aggregation.protocol == DEFAULT_PROTOCOL
+    assert not Spec().aggregation.plain
 
 
 def test_a_file_changes_only_what_it_says(tmp_path):

@@ -317,7 +317,6 @@ def _rounds_table(rounds: tuple[Round, ...]) -> Table:
         table.add_column(heading, justify="right" if number else "left", no_wrap=heading != "why")
     for each in rounds:
         sets = [len(users) for users in each.exposure]
-        protocol = f"{each.protocol}, sealed" if each.sealed else each.protocol
         table.add_row(
             str(each.number),
             _time(each.opened, "%Y-%m-%d %H:%M:%S"),
@@ -325,7 +324,7 @@ def _rounds_table(rounds: tuple[Round, ...]) -> Table:
             "" if each.cohort is None else str(len(each.cohort)),
             f"{sum(sets)} in {len(sets)}" if len(sets) > 1 else str(sum(sets) or ""),
             str(len(each.lost) or ""),
-            printable(protocol),
+            printable(each.aggregation),
             printable(_reasons(each)),
         )
     return table

@@ -10,6 +10,7 @@ from coterie.coordinator.coordinator import EndedRounds, RoundOutcome, numbers_o
 from coterie.errors import PeerError, TooFewUsers, UsageError
 from coterie.ledger import Ledger, Phase, State
 from coterie.secagg import (
+    DEFAULT_PROTOCOL,
     BatchFounder,
     BatchRules,
     Charter,
@@ -85,7 +86,7 @@ class SealedAggregation:
 
     sealed = True
 
-    def __init__(self, ledger: Ledger, transport: Transport, terms: Terms, inner: str = "secagg+") -> None:
+    def __init__(self, ledger: Ledger, transport: Transport, terms: Terms, inner: str = DEFAULT_PROTOCOL) -> None:
         self._ledger, self._transport, self._terms = ledger, transport, terms
         self.name, self.terms = inner, terms.digest
 
@@ -125,7 +126,7 @@ class UnsealedAggregation:
 
     def __init__(self, ledger: Ledger, transport: Transport, terms: Terms, rules: BatchRules) -> None:
         self._ledger, self._transport, self._terms, self._rules = ledger, transport, terms, rules
-        self.name, self.terms = f"unsealed {rules.inner}", terms.digest
+        self.name, self.terms = rules.inner, terms.digest
 
     def ready(self, plan: BatchPlan | None) -> None:
         """Everybody can be asked."""

@@ -96,7 +96,7 @@ def _rounds(state: FederationState) -> Iterator[Alert]:
             f"Start the server again: it counts {worst} as learned, and goes on with the next round.",
         )
     if state.fruitless >= FRUITLESS:
-        last = state.snapshot.rounds[state.points[-1].round]
+        last = state.rounds[-1]
         yield Alert(
             "No results",
             f"The last {number(state.fruitless)} rounds gave no result: {last.reason or 'they broke off'}.",
@@ -138,7 +138,7 @@ def _least(state: FederationState) -> int:
     """Return the fewest users that devices want in a sum, by the protocol of the last round."""
     plan = state.snapshot.plan
     protocols = (each.protocol for each in reversed(state.snapshot.rounds) if each.protocol)
-    protocol = PROTOCOLS.get(next(protocols, "").removeprefix("unsealed "))
+    protocol = PROTOCOLS.get(next(protocols, ""))
     if plan is None or protocol is None or state.retired.all():
         return 1
     return protocol.least_included(plan.sizes[~state.retired].tolist(), plan.privacy)

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.resources import files
 
+import numpy as np
+
 from coterie.coordinator.coordinator import RETIRE_AFTER
 from coterie.dashboard.alerts import Alert, alerts
 from coterie.dashboard.state import RECENT, FederationState
@@ -42,7 +44,7 @@ def dashboard_page(state: FederationState) -> str:
     headline, tone, sentences = _verdict(state)
     page = Page(
         kind="Dashboard",
-        subject=f"{counted(state.snapshot.users, 'user')}, {counted(len(state.points), 'round')}",
+        subject=f"{counted(state.snapshot.users, 'user')}, {counted(len(state.rounds), 'round')}",
         date=f"{_time(state.changed)} UTC",
         title=headline,
         tone=tone,
@@ -60,13 +62,13 @@ def _sections(state: FederationState, warnings: tuple[Alert, ...]) -> Iterator[S
     attention = Points(tuple((each.name, f"{each.statement} {each.remedy}") for each in warnings))
     yield Section("To look at", (attention,) if warnings else (Text(("Nothing needs attention.",)),))
     yield Section("The round", _round(state))
-    if state.points:
+    if state.rounds:
         yield Section("Over the rounds", (_measures(state), *_learning(state)))
     yield Section("What the server has learned", (Text(tuple(_learned(state))),))
     yield Section("What is coming", (Text(tuple(_coming(state))),))
     if state.snapshot.plan is not None and state.health is not None:
         yield Section("The batches", tuple(_batches(state)))
-    if state.points:
+    if state.rounds:
         yield Section("The last rounds", (_last_rounds(state),))
     yield Section("Elsewhere", (_elsewhere(state),))
 
@@ -75,7 +77,7 @@ def _verdict(state: FederationState) -> tuple[str, Tone, tuple[str, ...]]:
     if state.verdict is None:
         return "No round has ended yet", "plain", ()
     words = state.verdict.words
-    behind = len(state.points) - state.audited
+    behind = len(state.rounds) - state.audited
     late = (f"The verdict is about all but the last {counted(behind, 'round')}.",) if behind else ()
     return words.headline.removesuffix("."), words.tone, late
 
@@ -84,7 +86,7 @@ def _now(state: FederationState) -> str:
     """Say in a sentence what is happening."""
     current = state.current
     if current is None:
-        rounds = len(state.points)
+        rounds = len(state.rounds)
         return (
             f"Round {rounds - 1} was the last; none is open." if rounds else "The federation has begun no round."
         )
@@ -96,23 +98,21 @@ def _now(state: FederationState) -> str:
 def _phase(state: FederationState, current: Round) -> str:
     if state.phase is None:
         return ""
-    protocol = PROTOCOLS.get(current.protocol.removeprefix("unsealed "))
+    protocol = PROTOCOLS.get(current.protocol)
     of = f" of {max(protocol.phases, state.phase.number + 1)}" if protocol is not None else ""
     return f": phase {state.phase.number + 1}{of}, {counted(state.phase.asked, 'user')} asked"
 
 
 def _tiles(state: FederationState) -> Tiles:
     measures, snapshot = state.measures, state.snapshot
-    tested = state.last_accuracy
+    tested, rounds, without = state.last_tested, len(state.rounds), measures.skipped
     tiles = [_level(state)]
-    if tested is not None and tested.accuracy is not None:
-        tiles.append(KeyNumber("Accuracy", percent(tested.accuracy), f"after round {tested.round}"))
-    without = measures.skipped
-    results = len(state.points) - without
-    meaning = f"of {number(len(state.points))}; {number(without)} gave none" if without else "every round gave one"
-    tiles.append(
-        KeyNumber("Rounds with a result", number(results), meaning if state.points else "no round has ended")
-    )
+    if tested is not None:
+        accuracy = percent(tested.metric("accuracy") or 0.0)
+        tiles.append(KeyNumber("Accuracy", accuracy, f"after round {tested.number}"))
+    meaning = f"of {number(rounds)}; {number(without)} gave none" if without else "every round gave one"
+    meaning = meaning if rounds else "no round has ended"
+    tiles.append(KeyNumber("Rounds with a result", number(rounds - without), meaning))
     if state.verdict is not None:
         tiles += state.verdict.words.figures[1:]
     tiles += [
@@ -131,7 +131,7 @@ def _level(state: FederationState) -> KeyNumber:
         words = ("unknown", "rounds without a seal broke off") if unknown else ("–", "no sum was learned yet")
         return KeyNumber(label, *words, "warning" if unknown else "plain")
     if state.required is None:
-        meaning = f"after round {state.points[-1].round}; no level is required"
+        meaning = f"after round {state.rounds[-1].number}; no level is required"
         return KeyNumber(label, number(state.level), meaning, "warning" if state.level == 1 else "plain")
     holds = state.level >= state.required
     meaning = f"{'at least' if holds else 'below'} the {number(state.required)} required"
@@ -156,7 +156,7 @@ def _round(state: FederationState) -> tuple[Block, ...]:
         ("State", _now(state)),
         ("Began", f"{_time(current.opened)} UTC"),
         ("Asked", f"{counted(len(current.cohort), 'user')}: {users}"),
-        ("How", f"{current.protocol}, {'sealed' if current.sealed else 'not sealed'}"),
+        ("How", current.aggregation),
     ]
     if batches:
         points.insert(3, ("Batches", f"{number(len(batches))}: {listing(map(str, batches))}"))
@@ -164,12 +164,12 @@ def _round(state: FederationState) -> tuple[Block, ...]:
 
 
 def _measures(state: FederationState) -> Block:
-    return measures_plots(state.points, known=not state.snapshot.unknown_rounds)
+    return measures_plots(state.columns, known=not state.snapshot.unknown_rounds)
 
 
 def _learning(state: FederationState) -> tuple[Block, ...]:
-    tested = any(point.accuracy is not None or point.loss is not None for point in reversed(state.points))
-    return learning_blocks(state.points) if tested else ()
+    tested = any(np.isfinite(state.columns[name]).any() for name in ("accuracy", "loss"))
+    return learning_blocks(state.columns) if tested else ()
 
 
 def _learned(state: FederationState) -> Iterator[str]:
@@ -210,19 +210,19 @@ def _batches(state: FederationState) -> Iterator[Block]:
 
 
 def _last_rounds(state: FederationState) -> Table:
-    rows = [_row(state, place) for place in range(len(state.points) - 1, -1, -1)[:LAST_ROUNDS]]
+    rows = [_row(state, place) for place in range(len(state.rounds) - 1, -1, -1)[:LAST_ROUNDS]]
     columns = ("round", "outcome", "asked", "in the model", "batches lost", "accuracy", "T", "seconds", "remarks")
     return Table("The last rounds, the newest first.", columns, tuple(rows), words=("outcome", "remarks"))
 
 
 def _row(state: FederationState, place: int) -> tuple[str | int | float, ...]:
-    point, each = state.points[place], state.snapshot.rounds[place]
+    each, accuracy = state.rounds[place], state.rounds[place].metric("accuracy")
     seconds = "–" if each.closed is None else f"{(each.closed - each.opened) / 1000:.1f}"
-    accuracy = "–" if point.accuracy is None else percent(point.accuracy)
     asked = 0 if each.cohort is None else len(each.cohort)
     remark = each.reason or "; ".join(f"batch {batch}: {reason}" for batch, reason in list(each.lost.items())[:3])
-    return (str(each.number), str(each.state), asked, point.included, len(each.lost), accuracy, point.strong,
-            seconds, shortened(remark, LONGEST_REMARK))  # fmt: skip
+    return (str(each.number), str(each.state), asked, len(each.included), len(each.lost),
+            "–" if accuracy is None else percent(accuracy), state.after[place].strong, seconds,
+            shortened(remark, LONGEST_REMARK))  # fmt: skip
 
 
 def _elsewhere(state: FederationState) -> Commands:

@@ -18,6 +18,7 @@ from coterie.experiment.parts import prepare
 from coterie.experiment.pictures import PictureSettings, StageProgress, take_pictures
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
+from coterie.ledger import PLAIN
 from coterie.training.data.published import DATASETS, load
 from coterie.training.settings import LocalTraining
 
@@ -47,7 +48,7 @@ class Demonstration:
                 "training.schedule": [[20, 0.0004]],
                 "training.shuffled": False,
                 "training.device": "cpu",
-                "aggregation.protocol": "plain",
+                "aggregation.protocol": PLAIN,
             }
         )
     )

@@ -143,7 +143,7 @@ def _selector(spec: Spec, world: World) -> Selector:
 def _check_aggregation(spec: Spec, selector: Selector) -> None:
     """Refuse an aggregation that the scheme cannot have."""
     protocol, sealed = spec.aggregation.protocol, spec.aggregation.sealed
-    if protocol == "plain":
+    if spec.aggregation.plain:
         return
     try:
         from coterie.secagg import PROTOCOLS
@@ -172,7 +172,7 @@ def _check_aggregation(spec: Spec, selector: Selector) -> None:
 def _rounding(spec: Spec, selector: Selector) -> WordRounding | None:
     """Return how a plain sum is rounded: as the words of secagg and secagg+ would be, for as many users."""
     aggregation = spec.aggregation
-    if aggregation.protocol != "plain" or aggregation.word_bits == 0:
+    if not aggregation.plain or aggregation.word_bits == 0:
         return None
     largest = int(selector.plan.sizes.max()) if isinstance(selector, PlanSelector) else 0
     return WordRounding(

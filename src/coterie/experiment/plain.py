@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coterie.coordinator import EndedRounds, RoundOutcome
 from coterie.errors import TooFewUsers, UsageError
-from coterie.ledger import State
+from coterie.ledger import PLAIN, State
 from coterie.training.engine.trainer import MeanUpdate, Updates
 from coterie.values import BatchPlan, Cohort, IntArray
 
@@ -49,7 +49,7 @@ class PlainAggregation:
     parameters: Tensor
     step: int
     notes: TrainingNotes = field(default_factory=TrainingNotes)
-    name = "plain"
+    name = PLAIN
     sealed = False
     terms = b""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coterie.errors import UsageError
+from coterie.ledger import PLAIN
 from coterie.storage.files import read_file
 from coterie.training.data.dataset import count_users
 from coterie.training.settings import LocalTraining
@@ -95,6 +96,11 @@ class AggregationSettings:
     """Values of an update beyond this are cut off before they are quantised."""
     weight_cap: int = 1
     """The largest weight of a user; with weighting "examples" at least the most examples that a user has."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether updates are added up in the open, without cryptography."""
+        return self.protocol == PLAIN
 
 
 @dataclass(frozen=True)
@@ -181,7 +187,7 @@ class Spec:
 
 def _check_protocol(aggregation: AggregationSettings) -> None:
     """Refuse a protocol that is not there; plain needs no cryptography, and none is loaded for it."""
-    if aggregation.protocol == "plain":
+    if aggregation.plain:
         return
     try:
         from coterie.secagg import PROTOCOLS
@@ -189,7 +195,7 @@ def _check_protocol(aggregation: AggregationSettings) -> None:
         return
     protocol = PROTOCOLS.get(aggregation.protocol)
     if protocol is None:
-        names = ", ".join(("plain", *PROTOCOLS))
+        names = ", ".join((PLAIN, *PROTOCOLS))
         raise UsageError(f"aggregation.protocol is {aggregation.protocol!r}; give one of {names}")
     if not (aggregation.sealed or protocol.runs_unsealed):
         raise UsageError(
@@ -256,7 +262,7 @@ def _refuse_what_has_no_effect(spec: Spec, options: Mapping[str, Any]) -> None:
         raise UsageError(
             f"--partition has no effect on {spec.data.source}: its files say who holds what; leave it out"
         )
-    if "sealed" in options and spec.aggregation.protocol == "plain":
+    if "sealed" in options and spec.aggregation.plain:
         raise UsageError("--unsealed has no effect with plain aggregation, which has no seal; leave it out")
     if {"scheme", "privacy"} & options.keys() and spec.selection.plan:
         raise UsageError(

@@ -26,7 +26,7 @@ from coterie.flower.envelope import (
 )
 from coterie.flower.model import Work
 from coterie.flower.recipe import ROUND, Metrics, Recipe
-from coterie.secagg import DurableClient, Task, VerifyMember
+from coterie.secagg import DEFAULT_PROTOCOL, DurableClient, Task, VerifyMember
 from coterie.secagg.crypto.quantiser import Floats
 
 CHALLENGE = 32
@@ -59,7 +59,7 @@ class SealingMod:
         scope: str = "flower",
         *,
         least_privacy: int = 8,
-        inner: Iterable[str] = ("secagg+",),
+        inner: Iterable[str] = (DEFAULT_PROTOCOL,),
         verify_member: VerifyMember | None = None,
         recipe_keys: Iterable[str] = (),
         simulated_devices: str | os.PathLike[str] | None = None,

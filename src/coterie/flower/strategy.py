@@ -16,7 +16,7 @@ from coterie.flower.inner_strategy import InnerStrategy
 from coterie.flower.nodes import Admit, admit_everybody
 from coterie.flower.recipe import Bounds, Metrics
 from coterie.ledger.store import is_url
-from coterie.secagg import PROTOCOLS
+from coterie.secagg import DEFAULT_PROTOCOL, PROTOCOLS
 from coterie.values import BatchPlan
 from coterie.values.checks import check_count
 
@@ -31,7 +31,7 @@ class SealedStrategy:
     plan, charters and all that was learned (`coterie audit LEDGER`); a second start over the same ledger goes on
     with the same batches, the next round and the last model.
 
-    With `protocol="secagg+"`, the default, the server sees one sum over all complete batches of a round, after six
+    With the default protocol `secagg+` the server sees one sum over all complete batches of a round, after six
     messages each way. `protocol="open"` needs one message each way, and shows the server **the sum of every single
     batch**: privacy over many rounds is the same T, but within a round T users hide among themselves only.
 
@@ -48,7 +48,7 @@ class SealedStrategy:
     """The most users that are asked in a round; all unless given."""
     scope: str = "flower"
     """The name of the data that rounds may read, as in the clients' mod."""
-    protocol: str = "secagg+"
+    protocol: str = DEFAULT_PROTOCOL
     clip: float = 1.0
     """The largest change of one number of the model; what lies beyond is cut."""
     weight_cap: int = 2**16

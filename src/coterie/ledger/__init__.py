@@ -9,7 +9,9 @@ Out: a hash chain in SQLite or PostgreSQL, and a `Snapshot` of what it says.
 """
 
 from coterie.ledger.ledger import Ledger
-from coterie.ledger.rounds import Phase, Round, Snapshot, State
+from coterie.ledger.rounds import PLAIN, Phase, Round, Snapshot, State
 from coterie.ledger.store import Behind, Busy, Damaged, Head, Missing
 
-__all__ = ["Behind", "Busy", "Damaged", "Head", "Ledger", "Missing", "Phase", "Round", "Snapshot", "State"]
+__all__ = [
+    "PLAIN", "Behind", "Busy", "Damaged", "Head", "Ledger", "Missing", "Phase", "Round", "Snapshot", "State",
+]  # fmt: skip

@@ -1,5 +1,6 @@
 """What a ledger tells: each round, who was asked and what the server could open, and a snapshot of it all."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -77,9 +78,26 @@ class Round:
         return exposed_sets(self.learned, self.alone)
 
     @property
+    def plain(self) -> bool:
+        """Whether the server saw every update by itself."""
+        return self.protocol == PLAIN
+
+    @property
     def unknown(self) -> bool:
         """Whether it is not known what was learned: users count as alone although nobody saw them so."""
-        return len(self.alone) > 0 and self.protocol != PLAIN
+        return len(self.alone) > 0 and not self.plain
+
+    @property
+    def aggregation(self) -> str:
+        """How the sum was taken, for a reader: the protocol, if there was one, and whether batches were sealed."""
+        if self.plain or not self.protocol:
+            return self.protocol
+        return f"{self.protocol}, {'sealed' if self.sealed else 'not sealed'}"
+
+    def metric(self, name: str) -> float | None:
+        """Return a number that was noted about the round, if it was and is finite."""
+        value = self.metrics.get(name, math.nan)
+        return value if math.isfinite(value) else None
 
 
 @dataclass(frozen=True)
@@ -285,7 +303,7 @@ class Snapshot:
     @property
     def plain_rounds(self) -> tuple[int, ...]:
         """The rounds in which the server saw every update by itself."""
-        return tuple(each.number for each in self.rounds if each.protocol == PLAIN)
+        return tuple(each.number for each in self.rounds if each.plain)
 
     @cached_property
     def log(self) -> ParticipationLog:

@@ -26,7 +26,7 @@ from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring
 from coterie.secagg.durable import DurableClient
 from coterie.secagg.exchange import MemoryStore, exchange_messages, found_batch, run_round, simulated_client
 from coterie.secagg.preparation import PreparingClient, prepare_round, prepared_round
-from coterie.secagg.protocols import PROTOCOLS, InnerProtocol
+from coterie.secagg.protocols import DEFAULT_PROTOCOL, PROTOCOLS, InnerProtocol
 from coterie.secagg.protocols.interface import (
     Client,
     Exposure,
@@ -40,6 +40,7 @@ from coterie.secagg.server import BatchFounder, BatchRules, sealed_round, unseal
 from coterie.secagg.wire.messages import Terms
 
 __all__ = [
+    "DEFAULT_PROTOCOL",
     "PRIME_31",
     "PROTOCOLS",
     "RING_16",

@@ -16,6 +16,9 @@ _ALL: tuple[InnerProtocol, ...] = (Open(), SecAgg(), SecAggPlus(), LightSecAgg()
 PROTOCOLS: dict[str, InnerProtocol] = {protocol.name: protocol for protocol in _ALL}
 """All inner protocols by the names that charters have."""
 
+DEFAULT_PROTOCOL = SecAggPlus.name
+"""The inner protocol where none is named."""
+
 
 def _distinct(*kinds: type[Message]) -> tuple[type[Message], ...]:
     """Return every kind once: some protocols have messages in common."""
@@ -29,4 +32,4 @@ messages_from_server: MessageDecoder[Message] = MessageDecoder(
     _distinct(*FROM_SERVER, *(kind for each in _ALL for kind in each.from_server)), "server"
 )
 
-__all__ = ["PROTOCOLS", "InnerProtocol", "messages_from_client", "messages_from_server"]
+__all__ = ["DEFAULT_PROTOCOL", "PROTOCOLS", "InnerProtocol", "messages_from_client", "messages_from_server"]
