@@ -50,7 +50,7 @@ def test_a_round_s_point_counts_the_users_of_its_result(ledger):
     number = ledger.open_round(cohort_of(PLAN, [0, 1, 2]), sealed=True, protocol="open")
     ledger.commit_round(number, [PLAN.batch(0), PLAN.batch(1), [0, 1, 2, 3], PLAN.batch(2)], {2: "check words"})
     watch = LedgerWatch(ledger.place)
-    assert [point.included for point in watch.look().points] == [4]
+    assert watch.look().columns["included"].tolist() == [4]
     watch.close()
 
 

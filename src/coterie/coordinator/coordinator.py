@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from coterie.errors import PeerError, TooFewUsers, UsageError
-from coterie.ledger import Ledger, State
+from coterie.ledger import Ledger, Round, State
 from coterie.ledger.rounds import NOBODY, exposed_sets
 from coterie.selection.selectors import Selector
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
@@ -63,6 +63,12 @@ class RoundOutcome:
     def exposure(self) -> tuple[IntArray, ...]:
         """Every set whose sum must be taken as known."""
         return exposed_sets(self.learned, self.alone)
+
+    @classmethod
+    def on_record(cls, each: Round, mean: FloatArray | None) -> "RoundOutcome":
+        """Return how a round ended that the ledger has, with the mean that was kept of it."""
+        same = ("state", "cohort", "learned", "alone", "included", "lost", "reason")
+        return cls(each.number, mean=mean, **{name: getattr(each, name) for name in same})
 
     @classmethod
     def abandoned(cls, round_: int, cohort: Cohort, reason: str) -> "RoundOutcome":

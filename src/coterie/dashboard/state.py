@@ -3,10 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.audit import Verdict
 from coterie.audit.measures import RoundMeasures
@@ -17,39 +19,10 @@ from coterie.values import BoolArray, IntArray
 
 RECENT = 100
 """Rounds that reasons for losses are counted over."""
+METRICS = {"accuracy": "accuracy", "loss": "loss", "training_loss": "train-loss"}
+"""What was measured of a model after a round, and the metric of the ledger that it is noted as."""
 CLOSE = RETIRE_AFTER // 2
 """Rounds in a row that a batch was lost in, from which on it is close to being retired."""
-
-
-@dataclass(frozen=True)
-class RoundPoint:
-    """A round that is over, and the measures after it."""
-
-    round: int
-    state: State
-    included: int
-    accuracy: float | None
-    loss: float | None
-    training_loss: float | None
-    strong: int
-    fairness_gap: float
-    cardinality: float
-
-    @classmethod
-    def of(cls, each: Round, after: RoundMeasures) -> "RoundPoint":
-        """Return the point of a round."""
-        measures = (after.strong, after.fairness_gap, after.cardinality)
-        return cls(each.number, each.state, len(each.included), None, None, None, *measures).noted(each)
-
-    def noted(self, each: Round) -> "RoundPoint":
-        """Return the point with the numbers that were noted about its round, if they are finite."""
-        finite = {name: value for name, value in each.metrics.items() if math.isfinite(value)}
-        return replace(
-            self,
-            accuracy=finite.get("accuracy"),
-            loss=finite.get("loss"),
-            training_loss=finite.get("train-loss"),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +37,8 @@ class FederationState:
     changed: int
     """When something was last appended, as far as was seen: UTC, in milliseconds since 1970."""
     snapshot: Snapshot
-    points: Sequence[RoundPoint]
+    after: Sequence[RoundMeasures]
+    """The measures after each round that is over."""
     measures: RoundMeasures
     groups: int
     """Groups of users that the sums so far tell apart."""
@@ -77,6 +51,11 @@ class FederationState:
     retired: BoolArray
     required: int | None
     """The level that is demanded: as given, else the plan's."""
+
+    @property
+    def rounds(self) -> Sequence[Round]:
+        """The rounds that are over."""
+        return self.snapshot.rounds[: len(self.after)]
 
     @property
     def current(self) -> Round | None:
@@ -92,7 +71,7 @@ class FederationState:
     @property
     def learned(self) -> bool:
         """Whether the server could open any sum so far."""
-        return self.measures.skipped < len(self.points)
+        return self.measures.skipped < len(self.after)
 
     @property
     def level(self) -> int | None:
@@ -127,16 +106,27 @@ class FederationState:
         return reasons
 
     @property
-    def last_accuracy(self) -> RoundPoint | None:
+    def last_tested(self) -> Round | None:
         """The last round after which an accuracy was measured."""
-        return next((point for point in reversed(self.points) if point.accuracy is not None), None)
+        return next((each for each in reversed(self.rounds) if each.metric("accuracy") is not None), None)
 
     @property
     def fruitless(self) -> int:
         """How many rounds at the end gave no result, one after the other."""
-        count = 0
-        for point in reversed(self.points):
-            if point.included:
-                break
-            count += 1
-        return count
+        return len(tuple(takewhile(lambda each: not len(each.included), reversed(self.rounds))))
+
+    @cached_property
+    def columns(self) -> dict[str, NDArray[np.generic]]:
+        """The rounds that are over as columns, an array for each number of a round and of the measures after it.
+
+        NaN stands where nothing was measured.
+        """
+        columns: dict[str, list[float]] = {
+            "round": [each.number for each in self.rounds],
+            "included": [len(each.included) for each in self.rounds],
+        }
+        for name, metric in METRICS.items():
+            columns[name] = [math.nan if (value := each.metric(metric)) is None else value for each in self.rounds]
+        for name in ("strong", "fairness_gap", "cardinality"):
+            columns[name] = [getattr(each, name) for each in self.after]
+        return {name: np.array(values) for name, values in columns.items()}

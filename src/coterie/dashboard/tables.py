@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from coterie.dashboard.alerts import alerts
-from coterie.dashboard.state import FederationState
+from coterie.dashboard.state import METRICS, FederationState
 from coterie.ledger import Round, State
 from coterie.report.page.blocks import evenly
 
@@ -21,7 +21,6 @@ def state_tables(state: FederationState) -> dict[str, Any]:
     """Return a state as one object of JSON."""
     snapshot, current = state.snapshot, state.current
     words = None if state.verdict is None else state.verdict.words
-    points = [state.points[place] for place in evenly(len(state.points), MOST_POINTS).tolist()]
     return {
         "ledger": state.place,
         "head": {"count": snapshot.head.count, "hash": snapshot.head.hash.hex()},
@@ -40,7 +39,7 @@ def state_tables(state: FederationState) -> dict[str, Any]:
         "current": None if current is None else _current(state, current),
         "batches": _batches(state),
         "alerts": [asdict(alert) for alert in alerts(state)],
-        "history": [{**asdict(point), "state": str(point.state)} for point in points],
+        "history": [_past_round(state, place) for place in evenly(len(state.rounds), MOST_POINTS).tolist()],
     }  # fmt: skip
 
 
@@ -55,6 +54,19 @@ def _current(state: FederationState, current: Round) -> dict[str, Any]:
         "batches": [] if cohort is None else cohort.batches.tolist(),
         "phase": None if state.phase is None else state.phase.number,
         "live": state.live,
+    }
+
+
+def _past_round(state: FederationState, place: int) -> dict[str, Any]:
+    each, after = state.rounds[place], state.after[place]
+    return {
+        "round": each.number,
+        "state": str(each.state),
+        "included": len(each.included),
+        **{name: each.metric(metric) for name, metric in METRICS.items()},
+        "strong": after.strong,
+        "fairness_gap": after.fairness_gap,
+        "cardinality": after.cardinality,
     }
 
 
@@ -92,7 +104,7 @@ class _Gauges(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield every number with what it is."""
         state, snapshot = self._state, self._state.snapshot
-        tested = state.last_accuracy
+        tested = state.last_tested
         numbers = {
             "users": ("Users enrolled", snapshot.users),
             "privacy_level": ("Strong privacy level T of the rounds that are over", state.level),
@@ -101,7 +113,7 @@ class _Gauges(Collector):
             "cardinality": ("Users in the model per round, C", state.measures.cardinality),
             "accuracy": (
                 "Accuracy after the last round that was tested",
-                None if tested is None else tested.accuracy,
+                None if tested is None else tested.metric("accuracy"),
             ),
             "round_open": ("Whether a round is open", state.current is not None),
             "coordinator_live": ("Whether a coordinator is in a round", state.live),

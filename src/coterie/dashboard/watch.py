@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from coterie.audit import Verdict
-from coterie.audit.measures import RunningMeasures
+from coterie.audit.measures import RoundMeasures, RunningMeasures
 from coterie.auditing import audit, evidence_of
-from coterie.dashboard.state import FederationState, RoundPoint
+from coterie.dashboard.state import FederationState
 from coterie.errors import UsageError
 from coterie.ledger import Ledger, Round, Snapshot, State
 from coterie.ledger.ledger import Clock, system_clock
@@ -17,7 +17,6 @@ BUDGET = 1.0
 """Seconds that an audit may take for its forecast and the weak level."""
 PATIENCE = 10.0
 """An audit is not begun again before so many times its own duration have passed."""
-_NOTED = 3  # the last rounds, about which numbers may still be noted
 
 
 class LedgerWatch:
@@ -61,7 +60,7 @@ class LedgerWatch:
             place=ledger.place,
             changed=self._changed,
             snapshot=snapshot,
-            points=tuple(self._fold.points),
+            after=tuple(self._fold.after),
             measures=self._fold.measures.now,
             groups=self._fold.measures.strong.classes,
             verdict=self._verdict,
@@ -91,11 +90,11 @@ class LedgerWatch:
 
 
 class _Fold:
-    """Rounds that are over, with the measures after each; `late` counts the sums among theirs that came late."""
+    """The measures after each round that is over; `late` counts the sums of these rounds that came late."""
 
     def __init__(self, users: int, late: int = 0) -> None:
         self.measures = RunningMeasures(users)
-        self.points: list[RoundPoint] = []
+        self.after: list[RoundMeasures] = []
         self._fixed = users, late
 
     def carried_on(self, snapshot: Snapshot, rounds: tuple[Round, ...]) -> "_Fold":
@@ -105,11 +104,7 @@ class _Fold:
 
     def extended(self, rounds: tuple[Round, ...]) -> "_Fold":
         """Take in those of the rounds that are new; return this fold."""
-        known = len(self.points)
-        for each in rounds[known:]:
+        for each in rounds[len(self.after) :]:
             self.measures.add_round(each.exposure)
-            self.points.append(RoundPoint.of(each, self.measures.now))
-        # Numbers about a round are noted after it is closed.
-        for place in range(max(0, known - _NOTED), known):
-            self.points[place] = self.points[place].noted(rounds[place])
+            self.after.append(self.measures.now)
         return self

@@ -83,7 +83,7 @@ class Run:
             lock = stack.enter_context(folder.lock())
             ledger = stack.enter_context(Ledger.create(folder.ledger))
             keys = None
-            if spec.aggregation.protocol != "plain":
+            if not spec.aggregation.plain:
                 from coterie.experiment.devices import make_devices
 
                 keys = make_devices(folder.devices, parts.user_data.users)
@@ -239,17 +239,7 @@ class Run:
         started, pending = time.perf_counter(), None
         if round_.state is State.COMMITTED:
             pending = self.folder.pending(round_.number, round_.files.get(RESULT, ""))
-        outcome = RoundOutcome(
-            round=round_.number,
-            state=round_.state,
-            cohort=round_.cohort,
-            learned=round_.learned,
-            alone=round_.alone,
-            included=round_.included,
-            mean=None if pending is None else pending.mean,
-            lost=round_.lost,
-            reason=round_.reason,
-        )
+        outcome = RoundOutcome.on_record(round_, None if pending is None else pending.mean)
         available = next(self.parts.world.available(step))
         self._finish(outcome, int(available.sum()), pending, started)
 
@@ -306,7 +296,7 @@ class Run:
         self.rows.append(row)
 
     def _open_federation(self) -> "SimulatedFederation | None":
-        if self.spec.aggregation.protocol == "plain":
+        if self.spec.aggregation.plain:
             return None
         from coterie.experiment.devices import SimulatedFederation
 

@@ -60,9 +60,11 @@ def run_page(result: RunResult, date: str) -> str:
     """Return the report of a run as one HTML file; `date` says when it was made."""
     guarantee, facts, rows, tested = result.guarantee, result.facts, result.record.rows, result.tested
     accuracy = [f"The model reached {percent(tested.accuracy or 0.0)} accuracy."] if tested else []
-    measures = measures_plots(rows, known=facts.level is not None) if rows else Text(("No round has ended.",))
+    measures = (
+        measures_plots(result.columns, known=facts.level is not None) if rows else Text(("No round has ended.",))
+    )
     sections = [
-        Section("How it learned", learning_blocks(rows)),
+        Section("How it learned", learning_blocks(result.columns)),
         Section("Privacy, fairness and use", (measures,)),
         Section("Who took part", _who(result)),
     ]

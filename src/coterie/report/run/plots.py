@@ -1,10 +1,10 @@
 """The plots of a run: learning curves, the three measures, who took part when, and how the batches fared."""
 
-from collections.abc import Callable, Sequence
-from itertools import dropwhile
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.report.page.blocks import (
     Block,
@@ -30,32 +30,15 @@ MOST_BATCHES = 2000
 MOST_NAMES = 3
 
 
-class _MeasuredRound(Protocol):
-    """What is plotted of a round and of the measures after it: a row of a record has it all."""
-
-    @property
-    def round(self) -> int: ...
-    @property
-    def included(self) -> int: ...
-    @property
-    def accuracy(self) -> float | None: ...
-    @property
-    def loss(self) -> float | None: ...
-    @property
-    def training_loss(self) -> float | None: ...
-    @property
-    def strong(self) -> int: ...
-    @property
-    def fairness_gap(self) -> float: ...
-    @property
-    def cardinality(self) -> float: ...
+Columns: TypeAlias = Mapping[str, NDArray[np.generic]]
+"""Rounds as arrays of equal length, one for each number of a round and of the measures after it."""
 
 
-def learning_blocks(rows: Sequence[_MeasuredRound]) -> tuple[Block, ...]:
+def learning_blocks(rounds: Columns) -> tuple[Block, ...]:
     """Return accuracy and loss over the rounds."""
-    accuracy = _curve("accuracy", rows, lambda row: row.accuracy)
-    loss = _curve("test set", rows, lambda row: row.loss)
-    training = _curve("users' own data", rows, lambda row: row.training_loss)
+    accuracy = _curve("accuracy", rounds, "accuracy")
+    loss = _curve("test set", rounds, "loss")
+    training = _curve("users' own data", rounds, "training_loss")
     plots = []
     if accuracy.x:
         best = int(np.argmax(accuracy.y))
@@ -71,12 +54,12 @@ def learning_blocks(rows: Sequence[_MeasuredRound]) -> tuple[Block, ...]:
     return (Plots(tuple(plots)),)
 
 
-def measures_plots(rows: Sequence[_MeasuredRound], *, known: bool) -> Plots:
+def measures_plots(rounds: Columns, *, known: bool) -> Plots:
     """Return T, F and C over the rounds, T from the first sum on; `known` says whether all sums are on record."""
-    learned = list(dropwhile(lambda row: not row.included, rows))
-    level = _curve("T", learned, lambda row: row.strong, step=True)
-    gap = _curve("F", rows, lambda row: row.fairness_gap)
-    cardinality = _curve("C", rows, lambda row: row.cardinality)
+    first = int(np.argmax(rounds["included"] != 0)) if rounds["included"].any() else len(rounds["included"])
+    level = _curve("T", {name: column[first:] for name, column in rounds.items()}, "strong", step=True)
+    gap = _curve("F", rounds, "fairness_gap")
+    cardinality = _curve("C", rounds, "cardinality")
     t_says = "The smallest group of users that no combination of the sums so far can tell apart. It can only fall."
     t_says += f" It is {int(level.y[-1])} after round {level.x[-1]}." if level.x else " No sum was learned."
     if not known:
@@ -116,16 +99,11 @@ def batch_blocks(health: BatchHealth, plan: BatchPlan) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _curve(
-    name: str,
-    rows: Sequence[_MeasuredRound],
-    value: Callable[[_MeasuredRound], float | None],
-    *,
-    step: bool = False,
-) -> Curve:
-    points = [(row.round, measured) for row in rows if (measured := value(row)) is not None]
-    points = [points[place] for place in evenly(len(points), MOST_POINTS).tolist()]
-    return Curve(name, [round_ for round_, _ in points], [measured for _, measured in points], step)
+def _curve(name: str, rounds: Columns, column: str, *, step: bool = False) -> Curve:
+    values = rounds[column].astype(np.float64)
+    measured = np.flatnonzero(np.isfinite(values))
+    places = measured[evenly(len(measured), MOST_POINTS)]
+    return Curve(name, rounds["round"][places].tolist(), values[places].tolist(), step)
 
 
 def _from_to(what: str, line: Curve, text: Callable[[float], str]) -> str:
