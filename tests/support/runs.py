@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.audit import RunningMeasures
+from coterie.audit import Evidence, RunningMeasures
 from coterie.experiment.record import RoundRow, RunRecord
+from coterie.ledger import PLAIN
 from coterie.report.run.result import BatchHealth, RunResult
 from coterie.selection import BatchSelector, RandomSelector, shuffled
 from coterie.values import BatchPlan, LogBuilder
@@ -37,7 +38,7 @@ def simulated(
 ):  # fmt: skip
     """A run of batches of `privacy` users, or of users chosen one by one where it is None.
 
-    Rounds in `unfinished` are in the log, as the worst case, and not in the record.
+    Rounds in `unfinished` are in the evidence, as the worst case, and not in the record.
     """
     rng = np.random.default_rng(seed)
     plan = None if privacy is None else shuffled(users, privacy, rng)
@@ -48,7 +49,7 @@ def simulated(
     builder, measures = LogBuilder(users, names), RunningMeasures(users)
     asked, completed, lost_rounds = np.zeros((3, 0 if plan is None else len(plan)), dtype=np.int64)
     rows = []
-    trained = 0
+    trained, unknown = 0, {}
     for round_ in range(rounds):
         available = rng.random(users) >= dropout
         cohort = selector.choose(available, measures.participation, rng)
@@ -61,6 +62,8 @@ def simulated(
             asked[cohort.batches] += 1
             completed[complete] += 1
             lost_rounds[np.setdiff1d(cohort.batches, complete)] += 1
+        if round_ in unfinished and not sealed and cohort is not None:
+            learned, unknown[round_] = [], cohort.users
         builder.append(*learned)
         measures.add_round(learned)
         trained += included
@@ -80,8 +83,15 @@ def simulated(
         )  # fmt: skip
     health = None if plan is None else BatchHealth(asked, completed, lost_rounds)
     record = RunRecord(head(aggregation, privacy, users, sealed, seed), tuple(rows))
-    unknown = 0 if sealed else len(unfinished)
-    return RunResult(Path("runs/first"), record, builder.build(), plan, health, notes, unknown)
+    evidence = Evidence(
+        builder.build(),
+        plain=tuple(range(rounds)) if aggregation == PLAIN else (),
+        unknown=unknown,
+        assumed=tuple(unfinished) if sealed else (),
+        plan=plan,
+        sealed=sealed and aggregation != PLAIN,
+    )
+    return RunResult(Path("runs/first"), record, evidence, health, notes)
 
 
 def _learned(cohort, plan, stays, aggregation, sealed):

@@ -31,7 +31,10 @@ def _strong(verdict: "Verdict") -> KeyNumber:
     if verdict.strong == 1:
         return KeyNumber(label, "1", "some user is told apart from all others", "warning")
     meaning = "users in the smallest group that cannot be told apart"
-    return KeyNumber(label, number(verdict.strong), meaning, "good" if verdict.met else "plain")
+    if verdict.promised is not None:
+        meaning = f"users in the smallest group; the plan promised {number(verdict.promised)}"
+    tone: Tone = "warning" if verdict.below_plan else "good" if verdict.met or verdict.sealed else "plain"
+    return KeyNumber(label, number(verdict.strong), meaning, tone)
 
 
 def _weak(verdict: "Verdict") -> KeyNumber:

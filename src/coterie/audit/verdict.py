@@ -143,6 +143,22 @@ class Verdict:
         return np.setdiff1d(self.subject.unknown_users, [each.user for each in self.isolated])
 
     @property
+    def sealed(self) -> bool:
+        """Whether the users' own keys hold further rounds to the plan."""
+        return self.evidence.sealed and self.evidence.plan is not None
+
+    @property
+    def promised(self) -> int | None:
+        """The level T of the plan that the log is held against, if all its users are judged."""
+        plan = self.evidence.plan
+        return None if plan is None or self.question.named_colluders else plan.privacy
+
+    @property
+    def below_plan(self) -> bool:
+        """Whether the strong level is below what the plan promised."""
+        return self.has_sums and self.promised is not None and self.strong < self.promised
+
+    @property
     def met(self) -> bool | None:
         """Whether the strong level, with the colluders, is proven to be as high as required; None if not asked."""
         required = self.question.required
@@ -201,7 +217,7 @@ def examine(
     question: Question | None = None,
     *,
     rng: np.random.Generator,
-    time_left: TimeLeft,
+    time_left: TimeLeft | None,
     should_stop: Callable[[], bool] = lambda: False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
@@ -209,7 +225,8 @@ def examine(
 
     Isolation and proofs run to their end unless `should_stop` says so. The forecast has a share of the time
     left, the weak level the rest. `tell` is told what is being done. The verdict is right whenever it was
-    stopped: it then proves less, and `omissions` say what is missing.
+    stopped: it then proves less, and `omissions` say what is missing. Without a clock (`time_left` is None) only
+    what is cheap is done, and it is the same on every machine: no continuation of the log is simulated.
 
     >>> log = ParticipationLog.from_dense([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0]])
     >>> verdict = examine(log, rng=np.random.default_rng(0), time_left=lambda: 1.0)
@@ -237,16 +254,15 @@ def examine(
     known = (settled and subject.certain) or classes.level > 1 or len(isolated) == len(participants)
     tell("the forecast")
     level = 2 if question.required is None else question.required
-    end = (1 - _FORECAST_SHARE) * time_left()
     coming = forecast(
-        _with_batches(subject, participants), level, _TRIALS, rng, lambda: should_stop() or time_left() <= end
+        _with_batches(subject, participants), level, _TRIALS, rng, _out_of_time(time_left, should_stop)
     )
     window = None
     if question.window is not None:
         tell("the windows")
         window = window_level(near.worst_case if len(participants) else worst, question.window, should_stop)
     tell("the weak level")
-    for bracket in audit.refine(lambda: -1.0 if should_stop() else time_left()):
+    for bracket in audit.refine(None if time_left is None else lambda: -1.0 if should_stop() else time_left()):
         tell(f"the weak level: {bracket.low} to {bracket.high}")
     weak = audit.weak if len(near.log.set_rounds) else Bracket(users, users)
     plan_breaches = breaches(evidence)
@@ -265,8 +281,18 @@ def examine(
         breaches=None if plan_breaches is None else tuple(plan_breaches),
         before_unknown=_before_unknown(subject, users),
         forecast=coming if isinstance(coming, Forecast) else None,
-        omissions=tuple(_omissions(audit, weak, window, coming, settled=settled or known)),
+        omissions=tuple(
+            _omissions(audit, weak, window, None if time_left is None else coming, settled=settled or known)
+        ),
     )
+
+
+def _out_of_time(time_left: TimeLeft | None, should_stop: Callable[[], bool]) -> Callable[[], bool]:
+    """Say when the forecast's share of the time is over: without a clock, before anything is simulated."""
+    if time_left is None:
+        return lambda: True
+    end = (1 - _FORECAST_SHARE) * time_left()
+    return lambda: should_stop() or time_left() <= end
 
 
 def _check(evidence: Evidence, question: Question) -> int:
@@ -341,9 +367,9 @@ def _before_unknown(subject: Evidence, users: int) -> int | None:
 
 
 def _omissions(
-    audit: Audit, weak: Bracket, window: WindowLevel | None, coming: Forecast | Omission, *, settled: bool
+    audit: Audit, weak: Bracket, window: WindowLevel | None, coming: Forecast | Omission | None, *, settled: bool
 ) -> list[Omission]:
-    """Say what was left out, and why."""
+    """Say what was left out, and why; `coming` is None where there was no clock to simulate by."""
     omissions = []
     if not settled:
         many = audit.strong.classes > MOST_CLASSES
@@ -354,7 +380,8 @@ def _omissions(
         )
         omissions.append(Omission("who is isolated", reason))
     if not weak.exact:
-        reason = "the time given was too short to close the gap" if audit.complete else "nothing was eliminated"
+        gap = "the time given was too short to close the gap" if coming else "only what is cheap was tried"
+        reason = gap if audit.complete else "nothing was eliminated"
         omissions.append(Omission("the weak level as one number", reason))
     if window is not None and not window.complete:
         omissions.append(Omission("some windows", "the work was stopped before its end"))

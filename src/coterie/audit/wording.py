@@ -97,12 +97,25 @@ def _finding_without_isolated(verdict: "Verdict") -> str:
     if not verdict.has_sums:
         return "no sum is on record, so the log gives nothing away"
     if verdict.strong > 1:
-        colluders = verdict.question.colluders
-        left = f"users hide in groups of at least {number(verdict.strong_left)}"
-        return f"with {counted(colluders, 'colluder')}, {left}" if colluders else left
+        return _groups(verdict)
     if not verdict.isolation_known:
         return "it was not decided whether the server can compute single updates"
     return "the server can compute no update alone, but it can tell some user apart from all others"
+
+
+def _groups(verdict: "Verdict") -> str:
+    """Say how large the groups are that users hide in, and what holds them together or did not."""
+    colluders, promised, coming = verdict.question.colluders, verdict.promised, verdict.forecast
+    text = f"users hide in groups of at least {number(verdict.strong_left)}"
+    if colluders:
+        text = f"with {counted(colluders, 'colluder')}, {text}"
+    if verdict.below_plan and promised is not None:
+        return f"{text}, and the plan promised {number(promised)}"
+    if not verdict.sealed or coming is None or coming.floor is None:
+        return text
+    if coming.floor < verdict.strong:
+        return f"{text} so far; the users' own keys keep it at {number(coming.floor)} or more"
+    return f"{text}, and their own keys keep it so"
 
 
 def _isolated_of_all(verdict: "Verdict") -> str:
@@ -123,9 +136,10 @@ def _of_rounds(count: int, verdict: "Verdict") -> str:
 
 
 def _tone(verdict: "Verdict") -> Tone:
-    if verdict.has_sums and (verdict.strong_left == 1 or verdict.met is False):
+    unmet = verdict.below_plan if verdict.met is None else not verdict.met
+    if verdict.has_sums and (verdict.strong_left == 1 or unmet):
         return "warning"
-    return "good" if verdict.met and verdict.has_sums else "plain"
+    return "good" if verdict.has_sums and (verdict.met or verdict.sealed) else "plain"
 
 
 # --- the sentences ------------------------------------------------------------------------------------------

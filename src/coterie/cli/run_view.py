@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coterie.experiment.run import Run
     from coterie.report.run.comparison import Comparison
     from coterie.report.run.result import RunResult
-    from coterie.values.text import KeyNumber, Tone
+    from coterie.values.text import Tone
 
 LINES = 10
 """Where nobody watches a terminal, about so many lines are printed over a run."""
@@ -126,21 +126,20 @@ def today() -> str:
 
 def print_result(run: RunResult, files: Sequence[Path]) -> None:
     """Print what came out of a run, and name the files that were written."""
-    console, guarantee, summary = Console(), run.guarantee, run.summary()
-    console.print(Text(guarantee.headline, style=COLOURS[guarantee.tone]))
-    console.print(Text(" ".join(guarantee.sentences)))
+    console, words, summary = Console(), run.verdict.words, run.summary()
+    console.print(Text(words.headline, style=COLOURS[words.tone]))
+    console.print(Text(" ".join(run.account)))
     console.print()
     accuracy = summary["accuracy"]
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in (
-        ("test accuracy", "not measured" if accuracy is None else f"{accuracy:.2%}"),
-        ("privacy level T", _with_meaning(guarantee.strong)),
-        ("weak level", _with_meaning(guarantee.weak)),
-        ("users per round C", f"{summary['cardinality']:.2f}"),
-        ("fairness gap F", f"{summary['fairness_gap']:.3f}"),
-        ("rounds", f"{summary['rounds']}, of which {summary['skipped']} without a result"),
-        ("batches lost mid-round", str(summary["lost_batches"])),
-        ("time", f"{summary['seconds']:.0f} s"),
+        ("Test accuracy", "not measured" if accuracy is None else f"{accuracy:.2%}"),
+        *((figure.label, f"{figure.value} ({figure.meaning})") for figure in words.figures[:2]),
+        ("Users per round C", f"{summary['cardinality']:.2f}"),
+        ("Fairness gap F", f"{summary['fairness_gap']:.3f}"),
+        ("Rounds", f"{summary['rounds']}, of which {summary['skipped']} without a result"),
+        ("Batches lost mid-round", str(summary["lost_batches"])),
+        ("Time", f"{summary['seconds']:.0f} s"),
     ):
         table.add_row(name, Text(value))
     console.print(table)
@@ -169,7 +168,3 @@ def print_files(files: Sequence[Path]) -> None:
     console.print()
     for file in sorted(files, key=lambda path: path.suffix != ".html"):
         console.print(Text(f"{'Report' if file.suffix == '.html' else 'Wrote'}: {file}"), soft_wrap=True)
-
-
-def _with_meaning(tile: KeyNumber) -> str:
-    return f"{tile.value} ({tile.meaning})"

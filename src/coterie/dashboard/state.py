@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coterie.audit import Verdict
 from coterie.audit.measures import RoundMeasures
 from coterie.coordinator.coordinator import RETIRE_AFTER
-from coterie.ledger import Phase, Round, Snapshot, State
+from coterie.ledger import Phase, Round, Snapshot
 from coterie.report.run.result import BatchHealth
 from coterie.values import BoolArray, IntArray
 
@@ -60,8 +60,7 @@ class FederationState:
     @property
     def current(self) -> Round | None:
         """The round that is open."""
-        rounds = self.snapshot.rounds
-        return rounds[-1] if rounds and rounds[-1].state is State.OPEN else None
+        return self.snapshot.open_round
 
     @property
     def cut_off(self) -> bool:
@@ -81,13 +80,7 @@ class FederationState:
     @cached_property
     def health(self) -> BatchHealth | None:
         """How the batches of the plan fared in the rounds that are over."""
-        snapshot, current = self.snapshot, self.current
-        if snapshot.plan is None:
-            return None
-        asked = snapshot.asked.copy()
-        if current is not None and current.cohort is not None:
-            asked[current.cohort.batches] -= 1
-        return BatchHealth(asked, snapshot.included, snapshot.lost)
+        return BatchHealth.of(self.snapshot)
 
     @cached_property
     def failing(self) -> IntArray:

@@ -280,6 +280,11 @@ class Snapshot:
         return len(self.rounds)
 
     @property
+    def open_round(self) -> Round | None:
+        """The round that is open, which is the last."""
+        return self.rounds[-1] if self.rounds and self.rounds[-1].state is State.OPEN else None
+
+    @property
     def waiting(self) -> int:
         """How many users are enrolled and in no plan yet."""
         return self.users - (self.plan.users if self.plan is not None else 0)

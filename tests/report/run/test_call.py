@@ -19,7 +19,7 @@ def test_a_spec_becomes_a_result_and_a_folder(data, new_folder):
     assert (out / "report.html").is_file()
     assert json.loads((out / "summary.json").read_text()) == result.summary()
     assert repr(result).startswith(f"RunResult('{out}', 4 rounds, strong=1, accuracy=0.")
-    assert result.guarantee.headline in result._repr_html_()
+    assert result.verdict.words.headline in result._repr_html_()
     assert [result.columns["round"].tolist(), np.isnan(result.columns["training_loss"]).tolist()] == [
         [row.round for row in rows],
         [row.training_loss is None for row in rows],
@@ -28,6 +28,27 @@ def test_a_spec_becomes_a_result_and_a_folder(data, new_folder):
     assert again.record.rows == result.record.rows
     with pytest.raises(coterie.UsageError):
         coterie.run(tiny_spec(data, "plain"), out=out)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "changes"),
+    [
+        ("plain", {}),
+        ("open", {}),
+        ("secagg+", {}),
+        ("secagg", {"aggregation.sealed": False}),
+        ("secagg", {"aggregation.sealed": False, "selection.lost": 0.2}),
+        ("secagg", {"aggregation.sealed": False, "selection.scheme": "random"}),
+    ],
+)
+def test_a_run_and_its_audit_have_one_voice(data, new_folder, protocol, changes):
+    """`coterie audit RUN` has the headline, the tone and the level of the run's own page and console."""
+    result = coterie.run(tiny_spec(data, protocol).changed(changes), out=new_folder(), workers=1)
+    ours, theirs = result.verdict, coterie.audit(result.path)
+    assert (ours.words.headline, ours.words.tone) == (theirs.words.headline, theirs.words.tone)
+    assert ours.words.figures[0] == theirs.words.figures[0]
+    assert ours.strong == theirs.strong
+    assert ours.weak.low <= theirs.weak.low <= theirs.weak.high <= ours.weak.high
 
 
 def test_the_tables_of_a_spec_are_one(data, new_folder):

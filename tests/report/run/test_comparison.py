@@ -50,7 +50,7 @@ def test_mean_and_spread_are_those_of_numpy(runs):
 
 def test_a_group_has_the_lowest_level_of_its_runs_or_none(runs):
     """One run whose level is unknown leaves that of its group unknown."""
-    levels = [run.facts.level for run in runs[:3]]
+    levels = [run.verdict.strong for run in runs[:3]]
     assert compare(runs).groups[0].tables()["strong"] == min(levels)
     broken = simulated(rounds=20, seed=9, sealed=False, aggregation="secagg", unfinished=(3,))
     tables = compare([*runs, broken]).tables()
@@ -68,7 +68,7 @@ def test_the_page_has_a_curve_for_each_group_and_a_row_for_each_run(runs):
     assert [run["out"] for run in tables["runs"]] == [str(run.path) for run in runs]
     for run in runs:
         assert f">{run.path}<" in html
-        assert run.guarantee.headline in html
+        assert run.verdict.words.headline in html
     assert tables["groups"][0]["accuracy"]["mean"] == pytest.approx(accuracy["lines"][0]["y"][-1], abs=1e-5)
     assert tables["groups"][0]["seeds"] == list(SEEDS)
     assert comparison.headline in html

@@ -1,121 +1,110 @@
-"""The words about a run say what it guarantees, and never more."""
+"""The words about a run are the audit's, and what stands beside them never claims more."""
 
 import json
 import re
-from dataclasses import replace
 from html import unescape
 
 import pytest
 
-from coterie.audit import Bracket
 from coterie.cli.run_view import print_result
-from coterie.report.run.guarantee import Facts, guarantee
+from coterie.report.run.guarantee import assumptions, guaranteed, not_guaranteed
 from coterie.report.run.page import run_page
 from support.runs import simulated
 
-SEALED = Facts(
-    users=120,
-    rounds=60,
-    learned=60,
-    level=6,
-    weak=Bracket(6, 6, None),
-    required=6,
-    split=0,
-    lost=0,
-    unfinished=0,
-    aggregation="secagg+",
-    sealed=True,
-    batches=True,
-)
-UNSEALED = replace(SEALED, sealed=False, aggregation="secagg")
-RANDOM = replace(UNSEALED, batches=False, required=None, level=1)
+SEALED = {"lost": 0}
+UNSEALED = {"sealed": False, "aggregation": "secagg", "lost": 0}
+RANDOM = {"sealed": False, "privacy": None, "rounds": 140}
+PLAIN = {"aggregation": "plain", "sealed": False, "lost": 0}
 
 
-def words(facts):
+def text_of(run):
     """All that is said about a run."""
-    said = guarantee(facts)
-    points = (*said.holds.points, *said.limits.points)
-    return " ".join(
-        [said.headline, *said.sentences, *(f"{name}: {text}" for name, text in points), *said.assumptions]
-    )
+    verdict = run.verdict
+    points = (*guaranteed(verdict, run.aggregation).points, *not_guaranteed(verdict).points)
+    parts = [verdict.words.headline, *run.account, *(f"{name}: {text}" for name, text in points)]
+    return " ".join([*parts, *assumptions(verdict)])
 
 
-def verdict(facts):
+def headline_of(run):
     """The headline and how it is meant."""
-    said = guarantee(facts)
-    return said.headline, said.tone
+    return run.verdict.words.headline, run.verdict.words.tone
 
 
 def test_a_sealed_run_names_its_level_and_the_users_keys():
     """The level is told as good, and who enforces it are the users."""
-    said = guarantee(SEALED)
-    assert verdict(SEALED) == ("Private: never fewer than 6 users in a sum", "good")
-    assert said.sentences == (
-        "However the server combines the sums of all 60 rounds, it never isolates a sum over fewer than 6 users.",
-        "The users' own keys enforce it.",
+    run = simulated(**SEALED)
+    assert headline_of(run) == ("Users hide in groups of at least 6, and their own keys keep it so.", "good")
+    assert run.account == (
+        (
+            "However the server combines the sums of 60 rounds, users come in groups of at least 6 that it cannot "
+            "tell apart: nobody's update was given away alone."
+        ),
+        "Batches took part whole or not at all, as the plan says.",
     )
-    assert "honesty" not in words(SEALED)
+    assert "honesty" not in text_of(run)
 
 
 def test_a_level_that_rests_on_trust_is_not_called_good():
-    """Without the seal the headline says what the level depends on."""
-    assert verdict(UNSEALED) == ("Privacy level 6, if the server was honest", "plain")
+    """Without the seal no keys are named, and the level depends on the server's honesty."""
+    run = simulated(**UNSEALED)
+    assert headline_of(run) == ("Users hide in groups of at least 6.", "plain")
+    assert "The server's honesty" in text_of(run)
 
 
-@pytest.mark.parametrize("facts", [UNSEALED, RANDOM, replace(UNSEALED, aggregation="plain")])
-def test_an_unsealed_run_never_claims_the_users_keys(facts):
+@pytest.mark.parametrize("options", [UNSEALED, RANDOM, PLAIN])
+def test_an_unsealed_run_never_claims_the_users_keys(options):
     """Without a seal no word credits keys or masks, and a server that deviates is named as not covered."""
-    assert "users' own keys" not in words(facts)
-    assert "A server that deviates" in words(facts)
+    text = text_of(simulated(**options))
+    assert "own keys" not in text
+    assert "A server that deviates" in text
 
 
-@pytest.mark.parametrize("facts", [SEALED, UNSEALED, RANDOM])
-def test_every_run_says_what_the_level_is_not(facts):
+@pytest.mark.parametrize("options", [SEALED, UNSEALED, RANDOM])
+def test_every_run_says_what_the_level_is_not(options):
     """What a sum reveals, differential privacy, colluders and visible availability are always told."""
+    text = text_of(simulated(**options))
     for part in ("not what a sum tells", "not differential privacy", "T − c", "available", "one machine"):
-        assert part in words(facts)
+        assert part in text
 
 
 def test_a_run_in_the_clear_is_a_warning():
     """Plain aggregation says that the server saw each update, so that no batch hides anyone."""
-    plain = replace(UNSEALED, aggregation="plain", level=1)
-    assert verdict(plain) == ("Not private: every update was in the clear", "warning")
-    assert "1, whoever was chosen together" in words(plain)
-    assert "Every single update" in words(plain)
+    run = simulated(**PLAIN)
+    assert run.verdict.strong == 1
+    headline, tone = headline_of(run)
+    assert headline.startswith("The server saw every update by itself in ")
+    assert tone == "warning"
+    assert "Every single update" in text_of(run)
 
 
 def test_a_level_that_fell_is_a_warning():
-    """A level below what was asked for and a level of one are warnings; the split is named."""
-    fallen = replace(UNSEALED, level=2, split=3, lost=4)
-    assert verdict(fallen) == ("Privacy level 2, below the 6 asked for", "warning")
-    assert "A batch lost a member on the way 4 times, and 3 batches were split" in words(fallen)
-    assert verdict(RANDOM) == ("Not private: the privacy level is 1", "warning")
-    assert "groups of at least 1" not in words(RANDOM)
+    """A level below what the plan promised is a warning, and the split is named."""
+    run = simulated(**{**UNSEALED, "lost": 0.02, "rounds": 20})
+    assert headline_of(run)[1] == "warning"
+    assert run.verdict.below_plan
+    assert "batches were split" in text_of(run)
+    assert "groups of at least 1" not in text_of(simulated(**RANDOM))
 
 
 def test_losses_under_a_seal_leave_the_verdict_good():
     """A batch that lost a member was left out whole, and that is said."""
-    assert verdict(replace(SEALED, lost=1)) == verdict(SEALED)
-    assert "A batch lost a member on the way once and was left out whole." in words(replace(SEALED, lost=1))
+    run = simulated(lost=0.01)
+    assert run.lost_batches > 1
+    assert headline_of(run)[1] == "good"
+    assert f"A batch lost a member on the way {run.lost_batches} times and was left out whole." in run.account
 
 
 def test_a_round_cut_off_without_a_seal_leaves_the_level_unknown():
-    """No number is printed as the level then."""
-    unknown = replace(UNSEALED, level=None, weak=None, unfinished=1)
-    assert verdict(unknown) == ("How private this run is cannot be known", "warning")
-    assert "T = " not in words(unknown)
-    assert (guarantee(unknown).strong.value, guarantee(unknown).weak.value) == ("unknown", "unknown")
-
-
-def test_a_weak_level_is_shown_as_far_as_it_is_proven():
-    """One number where it is exact, a bracket otherwise."""
-    assert guarantee(SEALED).weak.value == "6"
-    assert guarantee(replace(SEALED, weak=Bracket(2, 6, None))).weak.value == "2..6"
+    """Nobody can say how private it is; programs get no level."""
+    run = simulated(**UNSEALED, unfinished=(3,))
+    assert headline_of(run)[0].startswith("Nobody can say how private this is")
+    assert headline_of(run)[1] == "warning"
+    assert (run.summary()["strong"], run.summary()["weak"]) == (None, None)
 
 
 def test_a_round_cut_off_under_a_seal_counts_as_the_worst_case():
     """The level stays, and the assumption is said."""
-    assert "2 rounds were cut off by a crash" in words(replace(SEALED, unfinished=2))
+    assert "2 sealed rounds were cut off" in text_of(simulated(**SEALED, unfinished=(3, 9)))
 
 
 @pytest.mark.parametrize(
@@ -129,15 +118,23 @@ def test_a_round_cut_off_under_a_seal_counts_as_the_worst_case():
 )
 def test_what_the_server_saw_depends_on_the_inner_protocol(aggregation, part):
     """Open shows each batch, the others the cohort's sum."""
-    assert part in words(replace(SEALED, aggregation=aggregation))
+    assert part in text_of(simulated(**SEALED, aggregation=aggregation))
 
 
 def test_a_run_without_any_sum_gave_nothing_away():
-    """Nothing learned is neither good nor bad."""
-    empty = replace(SEALED, learned=0, level=120, weak=None)
-    assert verdict(empty) == ("No sum was learned", "plain")
-    assert "Nothing was given away" in words(empty)
-    assert "T = 120" not in words(empty)
+    """Nothing learned is neither good nor bad, and no level is named."""
+    run = simulated(rounds=0)
+    assert headline_of(run) == ("No sum is on record, so the log gives nothing away.", "plain")
+    assert "T = " not in text_of(run)
+
+
+def test_a_few_rounds_in_which_batches_came_together_promise_no_more_than_the_keys_hold():
+    """Two batches that met in the only round hide as one group so far; further rounds may tell them apart."""
+    run = simulated(rounds=1, lost=0, away=0)
+    assert headline_of(run) == (
+        "Users hide in groups of at least 12 so far; the users' own keys keep it at 6 or more.",
+        "good",
+    )
 
 
 KINDS = {
@@ -164,9 +161,9 @@ def test_console_page_and_json_say_the_same(kind, capsys, monkeypatch):
     for place in (console, page):
         assert verdict["headline"] in place
         assert " ".join(verdict["sentences"]) in place
-    for tile in (run.guarantee.strong, run.guarantee.weak):
-        assert f"{tile.value} ({tile.meaning})" in console
-        assert f"{tile.label} {tile.value} {tile.meaning}" in page
+    for figure in run.verdict.words.figures[:2]:
+        assert f"{figure.label} {figure.value} ({figure.meaning})" in console
+        assert f"{figure.label} {figure.value} {figure.meaning}" in page
     assert f'<h1 class="{verdict["tone"]}">' in run_page(run, "2025-03-01")
 
 

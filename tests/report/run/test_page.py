@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.audit import measure, strong_level
+from coterie.audit import Evidence, measure, strong_level
 from coterie.experiment.record import RecordFile, RunRecord
 from coterie.report.figures import run_measures, training_curve
 from coterie.report.run.page import run_page
@@ -41,25 +41,25 @@ def test_the_digest_is_that_of_the_records_file(tmp_path):
     [simulated(), simulated(sealed=False, lost=0.05), simulated(privacy=None, sealed=False, rounds=140)],
     ids=["sealed", "unsealed", "random"],
 )
-def test_the_facts_are_judged_by_the_log(run):
+def test_the_verdict_is_judged_by_the_log(run):
     """The level is the log's; a batch counts as split if and only if its users' columns differ."""
-    facts = run.facts
-    assert facts.level == strong_level(run.log)
+    verdict = run.verdict
+    assert verdict.strong == strong_level(run.log)
     columns = run.log.to_dense().T
     batches = [] if run.plan is None else [run.plan.batch(batch) for batch in range(len(run.plan))]
-    assert facts.split == sum(len({columns[user].tobytes() for user in batch}) > 1 for batch in batches)
-    assert (facts.learned, facts.unfinished) == (len(run.log.set_rounds), 0)
+    split = sum(len({columns[user].tobytes() for user in batch}) > 1 for batch in batches)
+    assert len({breach.batch for breach in verdict.breaches or ()}) == split
+    assert run.unfinished == 0
 
 
 def test_a_round_of_the_log_without_a_row_was_cut_off():
-    """Sealed, the level stands; unsealed, it is unknown, and the page prints no level."""
+    """Sealed, the level stands; unsealed, nobody can say how private the run is."""
     sealed = simulated(unfinished=(3, 9))
-    facts = sealed.facts
-    assert (facts.unfinished, facts.level) == (2, strong_level(sealed.log))
+    assert (sealed.unfinished, sealed.verdict.strong) == (2, strong_level(sealed.log))
     assert "2 cut off by a crash" in page_of(sealed)
-    unsealed = simulated(unfinished=(3,), sealed=False)
-    assert unsealed.facts.level is None
-    assert ">unknown<" in page_of(unsealed)
+    unsealed = simulated(unfinished=(3,), sealed=False, lost=0)
+    assert not unsealed.verdict.certain
+    assert "Nobody can say how private this is" in page_of(unsealed)
     assert "the true level may be lower" in page_of(unsealed)
     assert "the true level may be lower" not in page_of(sealed)
 
@@ -99,9 +99,11 @@ def test_notes_next_steps_date_and_settings_stand_in_the_page():
 def test_a_run_that_has_not_begun_has_a_page():
     """No rounds, no measurements: the page says so."""
     run = simulated(rounds=1)
-    empty = replace(run, record=RunRecord(run.record.head, ()), log=LogBuilder(120).build(), health=None)
+    empty = replace(
+        run, record=RunRecord(run.record.head, ()), evidence=Evidence(LogBuilder(120).build()), health=None
+    )
     html = page_of(empty)
-    assert "No sum was learned" in html
+    assert "No sum is on record" in html
     assert "Neither accuracy nor loss was measured" in html
 
 

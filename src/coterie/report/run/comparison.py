@@ -25,6 +25,7 @@ from coterie.report.page.blocks import (
     evenly,
 )
 from coterie.report.page.html import render
+from coterie.report.run.guarantee import assumptions
 from coterie.report.run.result import RunResult, read_run
 from coterie.values.text import SPACE, KeyNumber, Tone, counted, number, percent
 
@@ -204,7 +205,7 @@ def mean_curve(name: str, runs: Sequence[Mapping[int, float]], most: int) -> Cur
 
 def _lowest_level(runs: Sequence[RunResult]) -> int | None:
     """Return the lowest strong level of runs, None where one is unknown."""
-    levels = [run.facts.level for run in runs if run.facts.level is not None]
+    levels = [run.verdict.strong for run in runs if run.verdict.certain]
     return min(levels) if len(levels) == len(runs) else None
 
 
@@ -215,7 +216,7 @@ def _level_text(runs: Sequence[RunResult]) -> str:
 
 def overall_tone(runs: Sequence[RunResult]) -> Tone:
     """Return the most worrying tone of the runs' verdicts."""
-    tones = {run.guarantee.tone for run in runs}
+    tones = {run.verdict.words.tone for run in runs}
     return "warning" if "warning" in tones else "plain" if "plain" in tones else "good"
 
 
@@ -242,7 +243,7 @@ def _verdict(runs: Sequence[RunResult], groups: Sequence[RunGroup]) -> tuple[str
 
 def _privacy(runs: Sequence[RunResult]) -> str:
     """Say how private the runs were: each one's own headline, with how many share it."""
-    counts = Counter(run.guarantee.headline for run in runs)
+    counts = Counter(run.verdict.words.headline for run in runs)
     if len(counts) == 1:
         return f"On privacy every run says: “{next(iter(counts))}”."
     verdicts = (f"{counted(count, 'run says', 'runs say')}: “{headline}”" for headline, count in counts.items())
@@ -279,7 +280,7 @@ def comparison_page(comparison: Comparison, date: str) -> str:
                 "Runs that differ only in their seed are one group.",
                 "The spread is the sample standard deviation over the runs of a group.",
                 "A curve is drawn as far as all runs of its group have been measured.",
-                *dict.fromkeys(text for run in runs for text in run.guarantee.assumptions),
+                *dict.fromkeys(text for run in runs for text in assumptions(run.verdict)),
             ),
         ),
         tone=overall_tone(runs),
@@ -335,11 +336,10 @@ def _every_run(runs: Sequence[RunResult]) -> Table:
             str(run.path),
             run.record.head["seed"],
             "–" if run.tested is None else percent(run.tested.accuracy or 0.0),
-            run.guarantee.strong.value,
-            run.guarantee.weak.value,
+            *(figure.value for figure in run.verdict.words.figures[:2]),
             len(run.record.rows),
-            run.facts.lost,
-            run.guarantee.headline,
+            run.lost_batches,
+            run.verdict.words.headline,
         )
         for run in runs
     )

@@ -26,6 +26,7 @@ from coterie.report.page.blocks import (
     evenly,
 )
 from coterie.report.page.html import can_render, render, write_page
+from coterie.report.run.guarantee import assumptions, guaranteed, not_guaranteed
 from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots, users_plot
 from coterie.report.run.result import RunResult
 from coterie.storage.files import write_file
@@ -58,11 +59,9 @@ def write_run_report(result: RunResult, date: str) -> list[Path]:
 
 def run_page(result: RunResult, date: str) -> str:
     """Return the report of a run as one HTML file; `date` says when it was made."""
-    guarantee, facts, rows, tested = result.guarantee, result.facts, result.record.rows, result.tested
+    verdict, rows, tested = result.verdict, result.record.rows, result.tested
     accuracy = [f"The model reached {percent(tested.accuracy or 0.0)} accuracy."] if tested else []
-    measures = (
-        measures_plots(result.columns, known=facts.level is not None) if rows else Text(("No round has ended.",))
-    )
+    measures = measures_plots(result.columns, known=verdict.certain) if rows else Text(("No round has ended.",))
     sections = [
         Section("How it learned", learning_blocks(result.columns)),
         Section("Privacy, fairness and use", (measures,)),
@@ -71,58 +70,59 @@ def run_page(result: RunResult, date: str) -> str:
     if result.plan is not None and result.health is not None:
         sections.append(Section("How the batches fared", batch_blocks(result.health, result.plan), printed=False))
     sections += [
-        Section("What is guaranteed", (guarantee.holds,)),
-        Section("What is not guaranteed", (guarantee.limits,)),
+        Section("What is guaranteed", (guaranteed(verdict, result.aggregation),)),
+        Section("What is not guaranteed", (not_guaranteed(verdict),)),
         Section("The rounds", _rounds(result), printed=False),
         Section("The settings", _settings(result), printed=False),
         Section("What to do next", (_next(result.path),), printed=False),
     ]
     page = Page(
         kind="Run report",
-        subject=f"{counted(facts.users, 'user')}, {counted(facts.rounds, 'round')}",
+        subject=f"{counted(result.log.users, 'user')}, {counted(result.log.rounds, 'round')}",
         date=date,
-        title=guarantee.headline,
-        answer=" ".join((*guarantee.sentences, *accuracy)),
+        title=verdict.words.headline,
+        answer=" ".join((*result.account, *accuracy)),
         tiles=_tiles(result),
         sections=tuple(sections),
         footer=_footer(result),
-        tone=guarantee.tone,
+        tone=verdict.words.tone,
     )
     return render(page)
 
 
 def _tiles(result: RunResult) -> Tiles:
-    rows, facts, guarantee = result.record.rows, result.facts, result.guarantee
-    tiles = [guarantee.strong]
+    rows, lost = result.record.rows, result.lost_batches
+    strong, weak, _ = result.verdict.words.figures
+    tiles = [strong]
     if result.tested is not None:
         accuracy = percent(result.tested.accuracy or 0.0)
         tiles.append(KeyNumber("Accuracy", accuracy, f"on the test set, after round {result.tested.round}"))
     results = sum(row.outcome == "committed" for row in rows)
-    without = facts.rounds - results
-    meaning = f"of {number(facts.rounds)}; {number(without)} gave none" if without else "all rounds gave one"
-    tiles += [KeyNumber("Rounds with a result", number(results), meaning), guarantee.weak]
+    without = result.log.rounds - results
+    meaning = f"of {number(result.log.rounds)}; {number(without)} gave none" if without else "all rounds gave one"
+    tiles += [KeyNumber("Rounds with a result", number(results), meaning), weak]
     if rows:
         last, fair = rows[-1], "between the users' shares of rounds; 0 is fair"
         tiles += [
             KeyNumber("Cardinality C", f"{last.cardinality:.2f}", "users in the model per round, on average"),
             KeyNumber("Fairness gap F", f"{last.fairness_gap:.3f}", fair),
         ]
-    if facts.batches:
+    if result.plan is not None:
         split = "without a seal, a sum of the others remains"
-        meaning = "left out whole: the seal held" if facts.sealed else split
-        meaning = meaning if facts.lost else "in all rounds"
-        tiles.append(KeyNumber("Batches lost on the way", number(facts.lost), meaning))
+        meaning = "left out whole: the seal held" if result.verdict.sealed else split
+        meaning = meaning if lost else "in all rounds"
+        tiles.append(KeyNumber("Batches lost on the way", number(lost), meaning))
     return Tiles(tuple(tiles))
 
 
 def _who(result: RunResult) -> tuple[Block, ...]:
-    log, plan, facts = result.log, result.plan, result.facts
+    log, plan, breaches = result.log, result.plan, result.verdict.breaches
     if not log.users or not log.rounds:
         return (Text(("Nobody yet.",)),)
     if plan is None:
         words = "Users were chosen one by one. Rows are users, columns are rounds."
-    elif facts.split:
-        split = counted(facts.split, "batch", "batches")
+    elif breaches:
+        split = counted(len({breach.batch for breach in breaches}), "batch", "batches")
         words = f"Users of one batch stand together. {split} did not always take part whole."
     else:
         words = "Users of one batch stand together. In every round each batch took part whole or not at all."
@@ -130,16 +130,16 @@ def _who(result: RunResult) -> tuple[Block, ...]:
 
 
 def _rounds(result: RunResult) -> tuple[Block, ...]:
-    rows, facts, notes = result.record.rows, result.facts, result.notes
+    rows, notes = result.record.rows, result.notes
     outcomes = Counter(row.outcome for row in rows)
-    text = f"{counted(facts.rounds, 'round')}: {number(outcomes['committed'])} gave a result"
+    text = f"{counted(result.log.rounds, 'round')}: {number(outcomes['committed'])} gave a result"
     if outcomes["skipped"]:
         skipped = number(outcomes["skipped"])
         text += f", {skipped} skipped, because no cohort could be formed from who was available"
     if outcomes["abandoned"]:
         text += f", {number(outcomes['abandoned'])} abandoned on the way"
-    if facts.unfinished:
-        text += f", {number(facts.unfinished)} cut off by a crash and tried again under a new number"
+    if result.unfinished:
+        text += f", {number(result.unfinished)} cut off by a crash and tried again under a new number"
     blocks: list[Block] = [Text((text + ".", *notes[:MOST_NOTES]))]
     if len(notes) > MOST_NOTES:
         blocks.append(Details(counted(len(notes) - MOST_NOTES, "more note"), (Text(tuple(notes[MOST_NOTES:])),)))
@@ -204,11 +204,11 @@ def _footer(result: RunResult) -> Footer:
         facts=(
             ("Folder", str(result.path)),
             ("Run started", str(head["started"])),
-            ("Aggregation", f"{head['aggregation']}, {'sealed' if result.sealed else 'not sealed'}"),
+            ("Aggregation", f"{head['aggregation']}, {'sealed' if result.verdict.sealed else 'not sealed'}"),
             ("Model parameters", number(head["parameters"])),
             ("Seed", str(head["seed"])),
             ("Versions", versions),
             ("SHA-256 of the record", result.digest),
         ),
-        assumptions=result.guarantee.assumptions,
+        assumptions=assumptions(result.verdict),
     )

@@ -30,11 +30,11 @@ MOST_BATCHES = 2000
 MOST_NAMES = 3
 
 
-Columns: TypeAlias = Mapping[str, NDArray[np.generic]]
+RoundColumns: TypeAlias = Mapping[str, NDArray[np.generic]]
 """Rounds as arrays of equal length, one for each number of a round and of the measures after it."""
 
 
-def learning_blocks(rounds: Columns) -> tuple[Block, ...]:
+def learning_blocks(rounds: RoundColumns) -> tuple[Block, ...]:
     """Return accuracy and loss over the rounds."""
     accuracy = _curve("accuracy", rounds, "accuracy")
     loss = _curve("test set", rounds, "loss")
@@ -54,7 +54,7 @@ def learning_blocks(rounds: Columns) -> tuple[Block, ...]:
     return (Plots(tuple(plots)),)
 
 
-def measures_plots(rounds: Columns, *, known: bool) -> Plots:
+def measures_plots(rounds: RoundColumns, *, known: bool) -> Plots:
     """Return T, F and C over the rounds, T from the first sum on; `known` says whether all sums are on record."""
     first = int(np.argmax(rounds["included"] != 0)) if rounds["included"].any() else len(rounds["included"])
     level = _curve("T", {name: column[first:] for name, column in rounds.items()}, "strong", step=True)
@@ -99,7 +99,7 @@ def batch_blocks(health: BatchHealth, plan: BatchPlan) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _curve(name: str, rounds: Columns, column: str, *, step: bool = False) -> Curve:
+def _curve(name: str, rounds: RoundColumns, column: str, *, step: bool = False) -> Curve:
     values = rounds[column].astype(np.float64)
     measured = np.flatnonzero(np.isfinite(values))
     places = measured[evenly(len(measured), MOST_POINTS)]

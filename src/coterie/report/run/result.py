@@ -1,4 +1,4 @@
-"""What a run's folder says about the run: its record, its ledger's log, how its batches fared, its guarantee."""
+"""What a run's folder says about the run: its record, its ledger's log, how its batches fared, its verdict."""
 
 import json
 import math
@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.audit import Audit, StrongLevel
+from coterie.audit import Evidence, Question, Verdict, examine
+from coterie.auditing import evidence_of
 from coterie.experiment.folder import RunFolder, check_files, read_checked
 from coterie.experiment.record import RoundRow, RunRecord
+from coterie.experiment.spec import AggregationSettings
 from coterie.ledger import Ledger, Snapshot, State
-from coterie.report.run.guarantee import Facts, Guarantee, guarantee
+from coterie.report.run.guarantee import losses
 from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
+from coterie.values.tables import from_table
 from coterie.values.text import counted, display_name, listing
 
 
@@ -26,12 +29,23 @@ from coterie.values.text import counted, display_name, listing
 class BatchHealth:
     """For each batch of a plan: the rounds it was asked in, completed, and lost members in.
 
-    A round that was given up as a whole counts as asked only.
+    A round that was given up as a whole counts as asked only. So does one without a seal that went on with a part
+    of the batch.
     """
 
     asked: IntArray
     completed: IntArray
     lost: IntArray
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "BatchHealth | None":
+        """Return how the batches of the plan in force fared in the rounds that are over; None without a plan."""
+        if snapshot.plan is None:
+            return None
+        asked = snapshot.asked.copy()
+        if (current := snapshot.open_round) is not None and current.cohort is not None:
+            asked[current.cohort.batches] -= 1
+        return cls(asked, snapshot.included, snapshot.lost)
 
     @property
     def lost_share(self) -> FloatArray:
@@ -51,24 +65,50 @@ class BatchHealth:
 class RunResult:
     """A run as its folder tells it: everything that its page, the console and the JSON summary show.
 
-    `log` is the ledger's, with the rounds' own numbers: a round of it that has no row in the record was cut off
-    by a crash. `plan` and `health` are None for schemes without batches. `notes` are sentences about what
-    happened on the way. `unknown` counts the rounds of which nobody knows what the server learned.
+    `evidence` is what the ledger shows to an audit; a round of it that has no row in the record was cut off by a
+    crash. `health` is None for schemes without batches. `notes` are sentences about what happened on the way.
     """
 
     path: Path
     record: RunRecord
-    log: ParticipationLog
-    plan: BatchPlan | None
+    evidence: Evidence
     health: BatchHealth | None
     notes: tuple[str, ...] = ()
-    unknown: int = 0
 
     @property
-    def sealed(self) -> bool:
-        """Whether batches were sealed by their members' keys."""
-        head = self.record.head
-        return bool(head["spec"]["aggregation"]["sealed"]) and head["aggregation"] != "plain"
+    def log(self) -> ParticipationLog:
+        """Every set of users whose sum the server could open, the worst case where that is not known."""
+        return self.evidence.worst_case
+
+    @property
+    def plan(self) -> BatchPlan | None:
+        """The plan in force; None for schemes without batches."""
+        return self.evidence.plan
+
+    @cached_property
+    def aggregation(self) -> AggregationSettings:
+        """How sums were taken."""
+        return from_table(AggregationSettings, self.record.head["spec"]["aggregation"], "a spec's aggregation")
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What `coterie audit` says of the run, by what is cheap: the same on every machine."""
+        return examine(self.evidence, Question(combinations=0), rng=np.random.default_rng(0), time_left=None)
+
+    @property
+    def account(self) -> tuple[str, ...]:
+        """The verdict in a few sentences, and what became of batches that lost a member."""
+        return (*self.verdict.words.sentences, *losses(self.verdict, self.lost_batches))
+
+    @property
+    def lost_batches(self) -> int:
+        """How often a batch lost a member on the way."""
+        return sum(row.lost_batches for row in self.record.rows)
+
+    @property
+    def unfinished(self) -> int:
+        """How many rounds a crash cut off."""
+        return self.log.rounds - len(self.record.rows)
 
     @property
     def tested(self) -> RoundRow | None:
@@ -81,53 +121,29 @@ class RunResult:
         lines = (self.record.head, *(row.to_json() for row in self.record.rows))
         return sha256("".join(json.dumps(line) + "\n" for line in lines).encode()).hexdigest()
 
-    @cached_property
-    def facts(self) -> Facts:
-        """What the words about the run depend on, judged by its log."""
-        strong = StrongLevel(self.log.users)
-        for _, members in self.log.sets():
-            strong.add(members)
-        learned = len(self.log.set_rounds)
-        finished = {row.round for row in self.record.rows}
-        rounds = range(self.log.first, self.log.first + self.log.rounds)
-        return Facts(
-            users=self.log.users,
-            rounds=self.log.rounds,
-            learned=learned,
-            level=None if self.unknown else strong.level,
-            # Cheap, and the same on every machine.
-            weak=Audit.of(self.log, np.random.default_rng(0)).sketch() if learned and not self.unknown else None,
-            required=self.record.head["privacy"] if self.plan is not None else None,
-            split=_split(strong, self.plan),
-            lost=sum(row.lost_batches for row in self.record.rows),
-            unfinished=sum(round_ not in finished for round_ in rounds),
-            aggregation=self.record.head["aggregation"],
-            sealed=self.sealed,
-            batches=self.plan is not None,
-        )
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """What can be said about the run's privacy."""
-        return guarantee(self.facts)
-
     def summary(self) -> dict[str, Any]:
         """Return what came out, in one object, as `--json` prints it."""
-        rows, tested, weak = self.record.rows, self.tested, self.facts.weak
-        last = rows[-1] if rows else None
+        rows, tested, verdict = self.record.rows, self.tested, self.verdict
+        last, weak = rows[-1] if rows else None, verdict.weak
         return {
             "out": str(self.path),
             "rounds": len(rows),
             "skipped": last.skipped if last else 0,
-            "lost_batches": self.facts.lost,
+            "lost_batches": self.lost_batches,
             "accuracy": tested.accuracy if tested else None,
             "loss": tested.loss if tested else None,
-            "strong": self.facts.level,
+            "strong": verdict.strong if verdict.certain else None,
             "cardinality": last.cardinality if last else 0.0,
             "fairness_gap": last.fairness_gap if last else 0.0,
             "seconds": round(sum(row.seconds for row in rows), 3),
-            "weak": None if weak is None else {"low": weak.low, "high": weak.high, "exact": weak.exact},
-            "verdict": self.guarantee.tables(),
+            "weak": {"low": weak.low, "high": weak.high, "exact": weak.exact}
+            if verdict.has_sums and verdict.certain
+            else None,
+            "verdict": {
+                "headline": verdict.words.headline,
+                "tone": verdict.words.tone,
+                "sentences": list(self.account),
+            },
         }
 
     @cached_property
@@ -144,18 +160,17 @@ class RunResult:
     def __repr__(self) -> str:
         tested = "" if self.tested is None else f", accuracy={self.tested.accuracy}"
         rounds = counted(len(self.record.rows), "round")
-        return f"RunResult({str(self.path)!r}, {rounds}, strong={self.facts.level}{tested})"
+        return f"RunResult({str(self.path)!r}, {rounds}, strong={self.verdict.strong}{tested})"
 
     def _repr_html_(self) -> str:
         """Return the verdict and the key numbers, for a notebook."""
-        words = self.guarantee
         rows = "".join(
             f"<tr><th style='text-align:left'>{escape(name)}<td>{escape(str(value))}</tr>"
             for name, value in self.summary().items()
             if name not in {"verdict", "weak"}
         )
-        account = escape(" ".join(words.sentences))
-        return f"<p><b>{escape(words.headline)}</b></p><table>{rows}</table><p>{account}</p>"
+        account = escape(" ".join(self.account))
+        return f"<p><b>{escape(self.verdict.words.headline)}</b></p><table>{rows}</table><p>{account}</p>"
 
 
 def read_run(path: Path) -> RunResult:
@@ -163,44 +178,20 @@ def read_run(path: Path) -> RunResult:
     folder = RunFolder.open(path)  # not locked: another process may be at work on it
     with Ledger.open(folder.ledger, read_only=True) as ledger:
         record, snapshot = read_checked(folder, ledger)
+        place = ledger.place
     check_files(folder, snapshot)
     return RunResult(
         path=path,
         record=record,
-        log=snapshot.log,
-        plan=snapshot.plan,
-        health=None if snapshot.plan is None else _health(snapshot, snapshot.plan),
+        evidence=evidence_of(snapshot, place),
+        health=BatchHealth.of(snapshot),
         notes=tuple(_notes(snapshot, record)),
-        unknown=len(snapshot.unknown_rounds),
     )
 
 
 def _as_number(value: str | float | tuple[str, ...] | None) -> str | float:
     """Return a value of a row for an array of them."""
     return math.nan if value is None else len(value) if isinstance(value, tuple) else value
-
-
-def _split(strong: StrongLevel, plan: BatchPlan | None) -> int:
-    """Return how many batches some sum holds a part of: a batch that always took part whole lies in one class."""
-    if plan is None or len(plan) == 0:
-        return 0
-    classes = strong.class_of[plan.members]
-    first, last = (reduce(classes, plan.starts[:-1]) for reduce in (np.minimum.reduceat, np.maximum.reduceat))
-    return int(np.sum(first != last))
-
-
-def _health(snapshot: Snapshot, plan: BatchPlan) -> BatchHealth:
-    asked, completed, lost = (np.zeros(len(plan), dtype=np.int64) for _ in range(3))
-    for round_ in snapshot.rounds:
-        if round_.cohort is None or round_.plan != snapshot.plan_number:
-            continue
-        batches = round_.cohort.batches
-        asked[batches] += 1
-        incomplete = np.isin(batches, list(round_.lost))
-        lost[batches[incomplete]] += 1
-        if round_.state is State.COMMITTED:
-            completed[batches[~incomplete]] += 1
-    return BatchHealth(asked, completed, lost)
 
 
 def _notes(snapshot: Snapshot, record: RunRecord) -> Iterator[str]:
