@@ -54,58 +54,58 @@ def layers() -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a round: from one lane to another, or within one; the files that do it."""
+    """One step of a round: from one lane to another, or within one."""
 
     start: int
     end: int
     words: str
-    files: tuple[str, ...]
 
 
 LANES = {"ledger": 120, "server": 380, "users' devices": 640}
 ROUND = (
-    Step(1, 1, "take up the next step: who is there, which model", ("experiment/run.py", "experiment/world.py")),
-    Step(1, 1, "choose whole batches", ("coordinator/coordinator.py", "selection/selectors.py")),
-    Step(1, 0, "the round is opened: its cohort", ("ledger/ledger.py",)),
-    Step(
-        1,
-        2,
-        "a call: round, model, dimension",
-        ("secagg/server.py", "coordinator/aggregation.py", "coordinator/simulated.py"),
-    ),
-    Step(
-        2,
-        2,
-        "check the terms, train, quantise; seal, move the chain on",
-        ("secagg/client.py", "experiment/devices.py", "secagg/batch/membership.py", "secagg/crypto/masking.py"),
-    ),
-    Step(
-        2,
-        1,
-        "this round's keys; secrets, in shares",
-        (
-            "secagg/protocols/agreement/client.py",
-            "secagg/protocols/agreement/boxes.py",
-            "secagg/protocols/pairwise.py",
-        ),
-    ),
-    Step(2, 1, "vectors, masked for all who shared", ("secagg/protocols/agreement/client.py",)),
-    Step(1, 1, "add up whole batches; an incomplete one stays noise", ("secagg/protocols/agreement/server.py",)),
-    Step(2, 1, "one list of users, signed; then shares", ("secagg/protocols/agreement/client.py",)),
-    Step(1, 1, "take the masks off the sum", ("secagg/protocols/pairwise.py",)),
-    Step(1, 1, "set the mean aside on the disk", ("experiment/run.py", "experiment/folder.py")),
-    Step(1, 0, "the round is closed: what was learned", ("coordinator/coordinator.py", "ledger/ledger.py")),
-    Step(
-        1,
-        1,
-        "the model moves on; a row with accuracy, T, F and C",
-        ("experiment/run.py", "audit/measures.py", "experiment/record.py"),
-    ),
+    Step(1, 1, "take up the next step: who is there, which model"),
+    Step(1, 1, "choose whole batches"),
+    Step(1, 0, "the round is opened: its cohort"),
+    Step(1, 2, "a call: round, model, dimension"),
+    Step(2, 2, "check the terms, train, quantise; seal, move the chain on"),
+    Step(2, 1, "this round's keys; secrets, in shares"),
+    Step(2, 1, "vectors, masked for all who shared"),
+    Step(1, 1, "add up whole batches; an incomplete one stays noise"),
+    Step(2, 1, "one list of users, signed; then shares"),
+    Step(1, 1, "take the masks off the sum"),
+    Step(1, 1, "set the mean aside on the disk"),
+    Step(1, 0, "the round is closed: what was learned"),
+    Step(1, 1, "the model moves on; a row with accuracy, T, F and C"),
 )
-"""The order that privacy rests on: nobody is asked before the cohort is on record, no sum is used before it is.
+"""The order that privacy rests on: nobody is asked before the cohort is on record, no sum is used before it is."""
+STEP = 70
 
-The files are those of a run with the protocol secagg+, which is the default."""
-STEP = 104
+READING = {
+    "experiment/run.py": "`Run._step` and `_finish`: a step to its end, and where a crash leaves it",
+    "experiment/world.py": "who is there, and who will be lost on the way",
+    "coordinator/coordinator.py": "`run_round`: the order that privacy rests on, from the choice to the commit",
+    "selection/selectors.py": "whole batches are chosen",
+    "ledger/ledger.py": "a round is opened before anybody is asked, and closed before its sum is used",
+    "experiment/devices.py": "the users of a run: what they are shown, how they train, when they are lost",
+    "coordinator/aggregation.py": "`drive`: phase after phase, and what counts as learned",
+    "coordinator/simulated.py": "messages to devices in this process, and back",
+    "secagg/server.py": "the call that goes out to the members of the batches",
+    "secagg/client.py": "a device from the call to its sealed vector",
+    "secagg/batch/membership.py": "the terms are checked, and the chain of keys moves on before anything leaves",
+    "training/engine/trainer.py": "local training",
+    "secagg/crypto/quantiser.py": "an update becomes words of the ring",
+    "secagg/crypto/masking.py": "masks that cancel over a whole batch",
+    "secagg/protocols/agreement/client.py": "a device's part in its phases: keys, shares, vector, list, opening",
+    "secagg/protocols/agreement/boxes.py": "shares in boxes, and complaints about them",
+    "secagg/protocols/pairwise.py": "which masks are put on a vector, and how the server takes them off the sum",
+    "secagg/protocols/agreement/server.py": "the server's part in the same phases, and who is included",
+    "experiment/folder.py": "the mean is set aside; the checkpoint",
+    "audit/measures.py": "T, F and C after the round",
+    "experiment/record.py": "the row in the record",
+    "report/run/result.py": "after the last round: the record, the ledger and the audit's verdict",
+    "report/run/page.py": "the page that shows them",
+}
+"""The files of a round with the protocol secagg+, the default, in the order in which one reads them, each once."""
 
 
 def round_() -> str:
@@ -124,7 +124,7 @@ def round_() -> str:
         lines = textwrap.wrap(step.words, 34) if start == end else [step.words]
         middle = (start + end) / 2
         if start == end:
-            top, tall = y - 8 - 7 * len(lines), 16 * len(lines) + 14 * len(step.files) + 10
+            top, tall = y - 8 - 7 * len(lines), 16 * len(lines) + 10
             parts.append(
                 f'<rect x="{start - 115}" y="{top}" width="230" height="{tall}" rx="7" '
                 f'fill="{PAPER}" stroke="{SOFT}"/>'
@@ -138,22 +138,15 @@ def round_() -> str:
             f'<text x="{middle:g}" y="{first + 16 * line}" text-anchor="middle">{words}</text>'
             for line, words in enumerate(lines)
         ]
-        below = first + 16 * len(lines) - 2 if start == end else y + 15
-        parts += [
-            f'<text x="{middle:g}" y="{below + 14 * line}" text-anchor="middle" font-size="11" '
-            f'fill="{SOFT}">{file}</text>'
-            for line, file in enumerate(step.files)
-        ]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def page() -> str:
-    """Return the page on architecture with its table of a round, the steps of the picture in words."""
-    names, rows = list(LANES), ["| where | what happens | files |", "| --- | --- | --- |"]
-    for step in ROUND:
-        where = names[step.start] if step.start == step.end else f"{names[step.start]} → {names[step.end]}"
-        rows.append(f"| {where} | {step.words} | {', '.join(f'`{file}`' for file in step.files)} |")
-    table = "\n".join(["<!-- round -->", "", *rows, "", "<!-- end -->"])
+    """Return the page on architecture with its table of the files that a round goes through."""
+    rows = [f"| `{file}` | {words} |" for file, words in READING.items()]
+    table = "\n".join(
+        ["<!-- round -->", "", "| file | what happens there |", "| --- | --- |", *rows, "", "<!-- end -->"]
+    )
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     return re.sub(r"<!-- round -->.*?<!-- end -->", table, text, count=1, flags=re.DOTALL)
 
