@@ -183,6 +183,37 @@ class Numbers:
         (run,) = (run for run in experiment.runs() if (run.setting, run.scheme) == (setting, scheme))
         return f"{over(window_values(records[run.digest], path)):.2g}"
 
+    @cached_property
+    def float32(self) -> dict[str, Any]:
+        """The run of random selection on CIFAR-100 once more in float32, beside the one in bfloat16."""
+        (record,) = ResultFile(RESULTS / "cifar100-float32.jsonl").records().values()
+        (twin,) = (each for each in self.records["cifar100-rates", "rate 0.1", "random"])
+        if record["beside"] != twin["run"]:
+            raise ValueError("cifar100-float32.jsonl stands beside another run; train it anew")
+        gaps = {int(step): record["curve"][step] - twin["curve"][step] for step in record["curve"]}
+        last = list(gaps)[-5:]
+        ends = [fmean(each["curve"][str(step)] for step in last) for each in (record, twin)]
+        return {
+            "rounds": record["rounds"],
+            "tests": len(gaps),
+            "largest": f"{max(map(abs, gaps.values())):.2f}",
+            "mean": f"{fmean(gaps.values()):+.2f}",
+            "ends": [f"{end:.2f}" for end in ends],
+            "hours": f"{record['seconds'] / 3600:.1f}",
+            "table": "\n".join(
+                [
+                    "| round | float32, a processor | bfloat16, a GPU | difference |",
+                    "| --- | --- | --- | --- |",
+                    *(
+                        f"| {step} | {record['curve'][str(step)]:.2f} | {twin['curve'][str(step)]:.2f} "
+                        f"| {gap:+.2f} |"
+                        for step, gap in gaps.items()
+                        if step % 40 == 0 or step == max(gaps)
+                    ),
+                ]
+            ),
+        }
+
     def section(self, name: str) -> str:
         """Return an experiment's heading, figure, table, claims and notes."""
         outcome, experiment = self.outcomes[name], self.experiments[name]
