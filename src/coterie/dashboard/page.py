@@ -75,11 +75,11 @@ def _sections(state: FederationState, warnings: tuple[Alert, ...]) -> Iterator[S
 
 def _verdict(state: FederationState) -> tuple[str, Tone, tuple[str, ...]]:
     if state.verdict is None:
-        return "No round has ended yet", "plain", ()
+        return "No round has ended yet.", "plain", ()
     words = state.verdict.words
     behind = len(state.rounds) - state.audited
     late = (f"The verdict is about all but the last {counted(behind, 'round')}.",) if behind else ()
-    return words.headline.removesuffix("."), words.tone, late
+    return words.headline, words.tone, late
 
 
 def _now(state: FederationState) -> str:
