@@ -40,7 +40,8 @@ def test_the_page_follows_a_run_and_outlives_it(chromium, run):
         assert process.wait(timeout=300) == 0
         until(page, f"document.querySelector('.kind').textContent.includes('{ROUNDS} rounds')")
         assert page.locator(".kind").inner_text() != seen
-        assert page.locator("h1").inner_text() == "Users hide in groups of at least 4, and their own keys keep it so."
+        headline = "Users hide in groups of at least 4, and their own keys keep it so."
+        assert page.locator("h1").inner_text() == headline
         assert page.evaluate("window.unloaded")
         assert all(page.evaluate(DRAWN))
         tiles = page.locator(".tile").all_inner_texts()
