@@ -104,7 +104,7 @@ def test_the_federation_goes_on_with_the_same_batches_and_model(chromium, deploy
         log = deployed.begin(users=NODES, rounds=2, timeout=PATIENCE).wait()
         until_seen(visited.page, "document.querySelector('.kind').textContent.includes('3 rounds')")
         assert visited.page.locator(".leading .tile").first.inner_text().split("\n")[:2] == [
-            "Privacy level T",
+            "Strong privacy level T",
             "2",
         ]
         assert visited.complaints == []

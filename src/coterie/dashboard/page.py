@@ -125,7 +125,7 @@ def _tiles(state: FederationState) -> Tiles:
 
 
 def _level(state: FederationState) -> KeyNumber:
-    label = "Privacy level T"
+    label = "Strong privacy level T"
     if state.level is None:
         unknown = bool(state.snapshot.unknown_rounds)
         words = ("unknown", "rounds without a seal broke off") if unknown else ("–", "no sum was learned yet")
