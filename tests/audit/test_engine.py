@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coterie import ParticipationLog, UsageError
 from coterie.audit import Audit, engine
-from coterie.audit.elimination import random_primes
+from coterie.audit.weak.elimination import random_primes
 from support.audit import rational
 from support.audit.hard_logs import dense, doubling_cycle, learned, random_selection, small_logs
 

@@ -4,7 +4,6 @@ In: a participation log, and what else is known of its rounds.
 Out: a `Verdict`: levels, isolated users with proofs, a forecast, in numbers and in words.
 """
 
-from coterie.audit.elimination import IsolatedUsers
 from coterie.audit.engine import Audit, Bracket, IsolatedUser
 from coterie.audit.evidence import Breach, Evidence, Provenance, breaches
 from coterie.audit.forecast import Forecast, Omission, Policy, Span, forecast
@@ -18,8 +17,9 @@ from coterie.audit.measures import (
     strong_level,
     window_level,
 )
-from coterie.audit.proofs import Combination, FullRank
 from coterie.audit.verdict import Classes, Question, Verdict, examine
+from coterie.audit.weak.elimination import IsolatedUsers
+from coterie.audit.weak.proofs import Combination, FullRank
 from coterie.audit.wording import Wording
 
 __all__ = [

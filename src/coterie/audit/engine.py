@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coterie.audit.elimination import Echelon, Expression, RowBasis, random_primes
 from coterie.audit.measures import StrongLevel
-from coterie.audit.proofs import Combination, FullRank
-from coterie.audit.weak_level import PrimeMisled, TimeLeft, WeakSearch
+from coterie.audit.weak.elimination import Echelon, Expression, RowBasis, random_primes
+from coterie.audit.weak.proofs import Combination, FullRank
+from coterie.audit.weak.search import PrimeMisled, TimeLeft, WeakSearch
 from coterie.errors import UsageError
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.log import learned_set

@@ -9,7 +9,7 @@ import numpy as np
 
 from coterie.audit.engine import IsolatedUser
 from coterie.audit.forecast import Forecast
-from coterie.audit.proofs import Combination, FullRank
+from coterie.audit.weak.proofs import Combination, FullRank
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.text import KeyNumber, Tone, counted, number
 

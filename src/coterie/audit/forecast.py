@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from coterie.audit.elimination import IsolatedUsers
 from coterie.audit.evidence import Evidence, cohorts
 from coterie.audit.measures import StrongLevel
+from coterie.audit.weak.elimination import IsolatedUsers
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.checks import check_count
 from coterie.values.text import counted

@@ -22,8 +22,8 @@ from coterie.audit.measures import (
     strong_level,
     window_level,
 )
-from coterie.audit.proofs import Combination
-from coterie.audit.weak_level import TimeLeft
+from coterie.audit.weak.proofs import Combination
+from coterie.audit.weak.search import TimeLeft
 from coterie.audit.wording import Wording, words_of
 from coterie.errors import UsageError
 from coterie.values import IntArray, ParticipationLog

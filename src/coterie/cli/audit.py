@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.audit.figures import fraction_text
-from coterie.audit.proofs import Combination
+from coterie.audit.weak.proofs import Combination
 from coterie.audit.wording import plan_user_name, user_name
 from coterie.cli.options import EXIT_INTERRUPTED, Delimiter, Json, RoundColumn, UserColumn
 from coterie.errors import UsageError

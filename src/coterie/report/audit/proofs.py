@@ -8,8 +8,8 @@ import numpy as np
 
 from coterie.audit.engine import MOST_CLASSES, IsolatedUser
 from coterie.audit.figures import fraction_text, integer_text
-from coterie.audit.proofs import Combination, FullRank
 from coterie.audit.verdict import Verdict
+from coterie.audit.weak.proofs import Combination, FullRank
 from coterie.audit.wording import user_name
 from coterie.report.page.blocks import Block, Commands, Details, Points, Table, Text
 from coterie.values import ParticipationLog

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from flint import nmod_mat
 
-from coterie.audit.elimination import Echelon
-from coterie.audit.weak_bounds import DegenerateError, dependent_sets, null_rows, quotients
+from coterie.audit.weak.bounds import DegenerateError, dependent_sets, null_rows, quotients
+from coterie.audit.weak.elimination import Echelon
 
 PRIME = 2**31 - 1
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.audit import IsolatedUsers
-from coterie.audit.elimination import Echelon, random_primes
+from coterie.audit.weak.elimination import Echelon, random_primes
 
 PRIMES = st.sampled_from([2, 3, 7, 101, 2**31 - 1])
 SETS = st.lists(st.sets(st.integers(0, 6)), max_size=9)

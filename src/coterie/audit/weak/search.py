@@ -17,8 +17,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.audit.elimination import Echelon, Expression, RowBasis
-from coterie.audit.weak_bounds import (
+from coterie.audit.weak.bounds import (
     DegenerateError,
     HittingSet,
     dependent_sets,
@@ -26,6 +25,7 @@ from coterie.audit.weak_bounds import (
     lightest_pair,
     null_rows,
 )
+from coterie.audit.weak.elimination import Echelon, Expression, RowBasis
 from coterie.values import BoolArray, IntArray
 
 TimeLeft = Callable[[], float]

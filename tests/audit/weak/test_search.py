@@ -8,8 +8,9 @@ from flint import fmpz_mat
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from coterie import ParticipationLog
-from coterie.audit import Audit, weak_bounds, weak_level
-from coterie.audit.elimination import Echelon, random_primes
+from coterie.audit import Audit
+from coterie.audit.weak import bounds, search
+from coterie.audit.weak.elimination import Echelon, random_primes
 from support.audit import rational
 from support.audit.hard_logs import dense, doubling_chain, planted, random_selection
 
@@ -117,9 +118,9 @@ def test_each_way_to_a_lower_bound_is_right_alone(alone, prime, monkeypatch):
     """Disjoint bases, projections and hitting sets never pass the truth, without vectors that others found."""
     for other in METHODS:
         if other != alone:
-            monkeypatch.setattr(weak_level.WeakSearch, other, lambda *_: iter(()))
+            monkeypatch.setattr(search.WeakSearch, other, lambda *_: iter(()))
     for other in HELP:
-        monkeypatch.setattr(weak_level.WeakSearch, other, lambda *_: None)
+        monkeypatch.setattr(search.WeakSearch, other, lambda *_: None)
     rng, closed = np.random.default_rng(0), 0
     for _ in range(120):
         users = rng.integers(5, 11)
@@ -139,9 +140,9 @@ def test_each_way_to_a_lower_bound_is_right_alone(alone, prime, monkeypatch):
 def test_a_vector_of_three_pivots_is_not_passed_over(monkeypatch):
     """Rounds 0XY, 1X and 2Y: 0 - 1 - 2 is lighter than any combination of two, which prove no more than 3."""
     for other in ("_projections", "_hitting"):
-        monkeypatch.setattr(weak_level.WeakSearch, other, lambda *_: iter(()))
+        monkeypatch.setattr(search.WeakSearch, other, lambda *_: iter(()))
     for other in HELP:
-        monkeypatch.setattr(weak_level.WeakSearch, other, lambda *_: None)
+        monkeypatch.setattr(search.WeakSearch, other, lambda *_: None)
     rows = np.array([[1, 0, 0, 1, 1], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1]], dtype=np.uint8)
     form = Echelon(101)
     for _ in range(5):
@@ -150,7 +151,7 @@ def test_a_vector_of_three_pivots_is_not_passed_over(monkeypatch):
         form.add(np.flatnonzero(row))
     form.leave(np.array([False, False, False, True, True]))
     assert sorted(form.pivots.tolist()) == [0, 1, 2]
-    found = weak_level.WeakSearch(rows, form, np.array([1, 1, 1, 5, 5]), np.random.default_rng(0))
+    found = search.WeakSearch(rows, form, np.array([1, 1, 1, 5, 5]), np.random.default_rng(0))
     for _ in found.steps(lambda: 60.0):
         pass
     assert found.low == 3 < found.high
@@ -173,9 +174,9 @@ def test_a_bound_that_the_solver_cannot_finish_is_still_a_bound(monkeypatch):
     log = random_selection(24, 8, 10, np.random.default_rng(3))
     truth = bracket(log)
     assert truth.exact
-    monkeypatch.setattr(weak_bounds, "_LONGEST", 1e-3)
-    monkeypatch.setattr(weak_level.WeakSearch, "_projections", lambda *_: iter(()))
-    monkeypatch.setattr(weak_level.WeakSearch, "_disjoint_bases", lambda *_: iter(()))
+    monkeypatch.setattr(bounds, "_LONGEST", 1e-3)
+    monkeypatch.setattr(search.WeakSearch, "_projections", lambda *_: iter(()))
+    monkeypatch.setattr(search.WeakSearch, "_disjoint_bases", lambda *_: iter(()))
     found = steps(log, 40)
     assert found.low <= truth.low <= truth.high <= found.high
 
@@ -189,7 +190,7 @@ def test_the_lightest_pair_is_the_lightest(seed):
         form.add_column()
     for _, members in random_selection(12, 4, 7, rng).sets():
         form.add(members)
-    weight, support = weak_bounds.lightest_pair(form, sizes, lambda: False)
+    weight, support = bounds.lightest_pair(form, sizes, lambda: False)
     lightest = min(
         sizes[form.free][(form.dense[one] - ratio * form.dense[other]) % 31 != 0].sum()
         + sizes[form.pivots[[one, other]]].sum()

@@ -7,7 +7,7 @@ import pytest
 
 from coterie import ParticipationLog, UsageError
 from coterie.audit import Combination, FullRank
-from coterie.audit.elimination import RowBasis
+from coterie.audit.weak.elimination import RowBasis
 
 LOG = ParticipationLog.from_dense([[1, 1, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0], [0, 0, 1, 1]])
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.audit.elimination import Echelon
+from coterie.audit.weak.elimination import Echelon
 from coterie.values import BoolArray, IntArray
 
 Residues: TypeAlias = NDArray[np.int64]

@@ -1,0 +1,1 @@
+"""What combinations of the sums give away: who is isolated, and the weak level, each with its proof."""
