@@ -16,7 +16,7 @@ from coterie.errors import UsageError
 from coterie.storage.files import atomic_write, reading, remove_unfinished, writing
 
 StoredArrays: TypeAlias = ArrayRecord | list[NDArray[Any]] | dict[str, NDArray[Any]]
-""" as strategies keep them."""
+"""Arrays, as strategies keep them."""
 StrategyState: TypeAlias = dict[str, StoredArrays]
 """What a strategy remembers of earlier rounds, by the names of its attributes."""
 
