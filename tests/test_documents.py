@@ -11,11 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import coterie
-from coterie.experiment.run import Run
-from coterie.secagg import DEFAULT_PROTOCOL
-from support.experiment.tiny import tiny_spec, write_data
-
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
     ROOT / "README.md",
@@ -107,29 +102,6 @@ def test_the_layers_the_round_and_the_rooms_are_those_of_the_code(monkeypatch):
         content = architecture.content(room)
         assert re.search(r"^- \*\*In:\*\* .*^- \*\*Out:\*\* ", content, flags=re.MULTILINE | re.DOTALL), room
         assert "\nImports " in content
-
-
-def test_a_round_goes_through_every_file_that_it_is_read_in(monkeypatch, tmp_path):
-    """The files in which a round is followed, each once, are ones that a real round runs through."""
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    import architecture
-
-    visited, package = set(), f"{Path(coterie.__file__).parent}/"
-
-    def note(frame, event, _):
-        if event == "call" and frame.f_code.co_filename.startswith(package):
-            visited.add(frame.f_code.co_filename.removeprefix(package))
-
-    spec = tiny_spec(write_data(tmp_path / "data"), DEFAULT_PROTOCOL)
-    with Run.start(spec, tmp_path / "run", workers=1) as run:
-        before = sys.getprofile()
-        sys.setprofile(note)
-        try:
-            next(run.steps())
-        finally:
-            sys.setprofile(before)
-    afterwards = {"report/run/result.py", "report/run/page.py"}
-    assert architecture.READING.keys() - visited == afterwards
 
 
 def test_every_page_that_is_photographed_has_its_picture(monkeypatch):
