@@ -186,7 +186,7 @@ def test_a_selector_of_batches_need_not_be_ours(data, new_folder, monkeypatch):
 
 
 def test_a_round_goes_through_the_files_that_it_is_read_in(data, new_folder, monkeypatch):
-    """Of docs/architecture.py's READING one round of the default protocol calls all, but for what follows a run."""
+    """One round of the default protocol calls all of docs/architecture.py's READING but what follows a run."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "docs")
     import architecture
 
