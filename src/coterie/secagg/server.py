@@ -15,7 +15,7 @@ from coterie.secagg.batch.charter import (
 )
 from coterie.secagg.crypto.keys import check_exchange_key, check_identity_key, verify_signature
 from coterie.secagg.crypto.quantiser import Quantiser
-from coterie.secagg.protocols import PROTOCOLS, messages_from_client
+from coterie.secagg.protocols import DEFAULT_PROTOCOL, PROTOCOLS, messages_from_client
 from coterie.secagg.protocols.interface import Group, Outgoing, RoundSetting, ServerRound
 from coterie.secagg.wire.framing import LARGEST_ROUND, encode
 from coterie.secagg.wire.messages import (
@@ -45,7 +45,7 @@ class BatchRules:
     scope: str
     privacy: int
     quantiser: Quantiser
-    inner: str = "secagg+"
+    inner: str = DEFAULT_PROTOCOL
     parameters: Parameters = DEFAULT_PARAMETERS
     recipe: bytes = b"{}"
 

@@ -17,7 +17,7 @@ from coterie.secagg.batch.charter import (
 )
 from coterie.secagg.crypto.keys import check_exchange_key, check_identity_key, verify_signature
 from coterie.secagg.crypto.quantiser import Quantiser
-from coterie.secagg.protocols import PROTOCOLS, InnerProtocol
+from coterie.secagg.protocols import DEFAULT_PROTOCOL, PROTOCOLS, InnerProtocol
 from coterie.secagg.wire.messages import Terms
 from coterie.values.checks import check_count
 
@@ -43,7 +43,7 @@ class DeviceConfiguration:
     """The data that rounds may read, by name: a device is in one batch per scope."""
     least_privacy: int = 8
     """The least T of a charter."""
-    inner: frozenset[str] = frozenset({"secagg+"})
+    inner: frozenset[str] = frozenset({DEFAULT_PROTOCOL})
     """The inner protocols that are permitted."""
     least_colluders: int = 200
     """The least share γ of colluding users that a charter must stand, in thousandths."""
