@@ -239,12 +239,12 @@ def test_a_complaint_that_is_not_the_holders_is_refused_by_the_server(before):
     midway = before(RECEIVE)
     midway.answers[OTHER] = midway.answer(OTHER)
     roster, place = midway.roster, midway.roster.position[OTHER]
-    digest = leaf(midway.server._boxes._box(0, place))  # noqa: SLF001 - the box that it was sent
+    digest = leaf(midway.server._boxes.box(0, place))  # noqa: SLF001 - the box that it was sent
     signature = midway.clients[OTHER].membership.identity.sign(
         "complaint", *roster.complaint_to_sign(0, place, digest)
     )
     good = Complaint(0, digest, signature)
-    elsewhere = leaf(midway.server._boxes._box(0, 4))  # noqa: SLF001 - somebody else's
+    elsewhere = leaf(midway.server._boxes.box(0, 4))  # noqa: SLF001 - somebody else's
     for complaints, reason in (
         ((msgspec.structs.replace(good, signature=bytes(64)),), "for 'complaint' is forged"),
         ((msgspec.structs.replace(good, box_digest=elsewhere),), "complains about a box that it was not sent"),
@@ -303,7 +303,7 @@ def false_receipt(midway, liar, senders):
     identity = midway.clients[liar].membership.identity
     complaints = []
     for sender in senders:
-        digest = leaf(midway.server._boxes._box(sender, place))  # noqa: SLF001 - what it was sent
+        digest = leaf(midway.server._boxes.box(sender, place))  # noqa: SLF001 - what it was sent
         signature = identity.sign("complaint", *roster.complaint_to_sign(sender, place, digest))
         complaints.append(Complaint(sender, digest, signature))
     return encode(Receipt(SCOPE, midway.good.context, liar, tuple(complaints)))

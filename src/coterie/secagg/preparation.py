@@ -18,7 +18,7 @@ from coterie.secagg.client import SealedClient
 from coterie.secagg.crypto.keys import Seed, ShareKey
 from coterie.secagg.crypto.masking import Mask
 from coterie.secagg.protocols import InnerProtocol
-from coterie.secagg.protocols.agreement.boxes import BoxExchange, SentBoxes
+from coterie.secagg.protocols.agreement.boxes import SentBoxes
 from coterie.secagg.protocols.agreement.messages import (
     CLIENT_TABLE,
     ParticipantState,
@@ -40,12 +40,10 @@ from coterie.secagg.protocols.interface import (
 )
 from coterie.secagg.protocols.lightsecagg import (
     CodedRoster,
-    CodedSharing,
     LightParticipant,
     LightRound,
     LightSecAgg,
     PreparationCall,
-    ShareSum,
 )
 from coterie.secagg.server import common_setting, round_groups
 from coterie.secagg.wire.framing import Data, Message, encode
@@ -261,15 +259,16 @@ class PreparingClient(SealedClient):
 # --- the server's side
 
 
-class LightPreparation(LightRound, roster=CodedRoster, sharing=CodedSharing, opening=ShareSum):
+class LightPreparation(LightRound):
     """The server's side of the phases before a call: it ends with sharers who are whole batches."""
 
     def _fix_sharers(self) -> Outgoing:
         self._end_phase()
         left = [user for user, state in self._states.items() if state is ServerState.FIXED]
         users = [user for group in self._grouping.complete(left) for user in group.identities]
-        self._demand(users, "have good boxes")
-        self._sharers = tuple(sorted(self._roster.position[user] for user in users))
+        self._demand_responders(len(users), "have good boxes")
+        self._demand_batches(users, "have good boxes")
+        self._sharers = self._places(users)
         self._demand_holders(self._sharers)
         self._states = {user: ServerState.HELPING if user in users else ServerState.LOST for user in self._states}
         self._next_step = self._end
@@ -292,7 +291,7 @@ class LightPreparation(LightRound, roster=CodedRoster, sharing=CodedSharing, ope
         raise UsageError("shares that are sent before a call give no sum; call the round")
 
 
-class PreparedRound(LightRound, roster=CodedRoster, sharing=CodedSharing, opening=ShareSum):
+class PreparedRound(LightRound):
     """The server's side of a round whose masks were shared before: call, agreement, recovery."""
 
     def __init__(self, groups: Iterable[Group], setting: RoundSetting, preparation: LightPreparation) -> None:
@@ -302,13 +301,12 @@ class PreparedRound(LightRound, roster=CodedRoster, sharing=CodedSharing, openin
         if names != self._states.keys():
             raise UsageError("the batches of this round are not those that shared their masks for it")
         self._shared, self._sharers = shared.setting, preparation.sharers
-        self._new_roster(shared.lines)
+        self._set_roster(shared.lines)
         self._states = dict.fromkeys(self._states, ServerState.FIXED)
         self._next_step, self._uploading = self._propose, True
 
-    def _new_roster(self, lines: tuple[RosterLine, ...]) -> None:
-        self._roster = CodedRoster(self._shared, lines, call_context=self._setting.context)
-        self._boxes = BoxExchange(self._roster)
+    def _roster_of(self, lines: tuple[RosterLine, ...]) -> CodedRoster:
+        return CodedRoster(self._shared, lines, call_context=self._setting.context)
 
 
 def prepare_round(charters: Iterable[Charter], round_: int, dimension: int, min_included: int) -> LightPreparation:

@@ -104,7 +104,7 @@ def complaint_about(server, holder, *, of):
     """A holder's signed complaint about the good box that a user sent it, as the server gets it."""
     roster = server._roster
     sender, mine = roster.position[of], roster.position[holder.user]
-    digest = leaf(server._boxes._box(sender, mine))
+    digest = leaf(server._boxes.box(sender, mine))
     identity = holder._identity if isinstance(holder, UnsealedClient) else holder.membership.identity
     return Complaint(sender, digest, identity.sign("complaint", *roster.complaint_to_sign(sender, mine, digest)))
 

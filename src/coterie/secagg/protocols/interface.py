@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from coterie.errors import UsageError
 from coterie.secagg.batch.charter import Parameters, VerifyMember
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import IdentityKey
@@ -84,6 +85,28 @@ class Group:
     identities: Mapping[str, bytes]
     call: bytes
     """What its users are first sent."""
+
+
+class Grouping:
+    """All groups of a round, and every user's."""
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._assign(groups)
+        if len(self.of) != sum(len(group.identities) for group in self.groups):
+            raise UsageError("a user is in two of the batches of this round")
+
+    def _assign(self, groups: Iterable[Group]) -> None:
+        self.groups = tuple(groups)
+        self.of = {user: group for group in self.groups for user in group.identities}
+
+    def drop_calls(self) -> None:
+        """Let go of what users were first sent, the model in it."""
+        self._assign(replace(group, call=b"") for group in self.groups)
+
+    def complete(self, users: Iterable[str]) -> list[Group]:
+        """Return the groups that are there as a whole."""
+        there = frozenset(users)
+        return [group for group in self.groups if there.issuperset(group.identities)]
 
 
 @dataclass(frozen=True)

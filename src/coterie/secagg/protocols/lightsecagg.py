@@ -9,53 +9,38 @@ import numpy as np
 from coterie.errors import PeerError, TooFewUsers
 from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.coding import Code
-from coterie.secagg.crypto.keys import SIGNATURE_BYTES, Seed
+from coterie.secagg.crypto.keys import Seed
 from coterie.secagg.crypto.masking import Keystream, Mask
 from coterie.secagg.crypto.ring import PRIME_31, Ring, Words
 from coterie.secagg.protocols.agreement import AgreedProtocol
-from coterie.secagg.protocols.agreement.boxes import DIGEST_BYTES, BoxExchange, leaf, sharing_tree, stated_leaves
+from coterie.secagg.protocols.agreement.boxes import DIGEST_BYTES, leaf, sharing_tree, stated_leaves
 from coterie.secagg.protocols.agreement.client import AgreedParticipant
-from coterie.secagg.protocols.agreement.messages import FROM_SERVER, RosterLine
+from coterie.secagg.protocols.agreement.messages import FROM_SERVER, RosterLine, server_table
 from coterie.secagg.protocols.agreement.roster import (
     BoxFormat,
     NeighbourhoodOf,
     Roster,
     complete_neighbourhood,
 )
-from coterie.secagg.protocols.agreement.server import AgreedRound, check_words
+from coterie.secagg.protocols.agreement.server import AgreedRound, read_words
 from coterie.secagg.protocols.interface import Group, Party, RoundSetting
-from coterie.secagg.wire.framing import (
-    Count,
-    Digest,
-    Message,
-    RoundNumber,
-    Scope,
-    Signature,
-    UserId,
-    VectorMessage,
-    blank,
-    rewrite,
-)
+from coterie.secagg.wire.framing import Count, Digest, Message, RoundAnswer, RoundNumber, Scope, Signature, blank
 
 
-class CodedSharing(VectorMessage, frozen=True, tag=23):
+class CodedSharing(RoundAnswer, frozen=True, tag=23):
     """Client to server: boxes with shares of my mask for all others, in the roster's order, one signature (§5).
 
     The tail is the boxes, one after the other.
     """
 
-    scope: Scope
-    context: Digest
-    user: UserId
+    has_tail = True
     signature: Signature
 
 
-class ShareSum(VectorMessage, frozen=True, tag=24):
+class ShareSum(RoundAnswer, frozen=True, tag=24):
     """Client to server: the sum of the shares that I hold of the included users' masks; its words are the tail."""
 
-    scope: Scope
-    context: Digest
-    user: UserId
+    has_tail = True
 
 
 class PreparationCall(Message, frozen=True, tag=25):
@@ -168,13 +153,10 @@ class LightParticipant(AgreedParticipant):
     def _sharing(self, roster: Roster, mine: int, own: bytes, boxes: Iterable[bytes]) -> memoryview:
         del own
         content = b"".join(boxes)
-        message, tail = blank(CodedSharing(*self._head, bytes(SIGNATURE_BYTES)), len(content))
-        tail[:] = content
         root = sharing_tree(b"", content, roster.box_format).root
-        rewrite(
-            message,
-            CodedSharing(*self._head, self._party.identity.sign("share", *roster.boxes_to_sign(mine, root))),
-        )
+        signature = self._party.identity.sign("share", *roster.boxes_to_sign(mine, root))
+        message, tail = blank(CodedSharing(*self._head, signature), len(content))
+        tail[:] = content
         return message.toreadonly()
 
     def _pair_masks(self, others: Iterable[RosterLine]) -> list[Mask]:
@@ -192,18 +174,19 @@ class LightParticipant(AgreedParticipant):
         return message.toreadonly()
 
 
-class LightRound(AgreedRound, roster=CodedRoster, sharing=CodedSharing, opening=ShareSum):
+class LightRound(AgreedRound):
     """The server's side of one round of LightSecAgg."""
 
+    table = server_table(CodedSharing, ShareSum)
+    roster_kind = CodedRoster
     _roster: CodedRoster
 
     def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
         super().__init__(groups, setting)
         self._sums: dict[int, Words] = {}
 
-    def _new_roster(self, lines: tuple[RosterLine, ...]) -> None:
-        self._roster = CodedRoster(self._setting, lines)
-        self._boxes = BoxExchange(self._roster)
+    def _roster_of(self, lines: tuple[RosterLine, ...]) -> CodedRoster:
+        return CodedRoster(self._setting, lines)
 
     def _take_secret(self, user: str, message: Message, tail: memoryview) -> None:
         place = self._roster.position[user]
@@ -213,12 +196,7 @@ class LightRound(AgreedRound, roster=CodedRoster, sharing=CodedSharing, opening=
         size = PRIME_31.dtype.itemsize * self._roster.share_words
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes as a sum of shares, not {size}")
-        words: Words = np.frombuffer(tail, dtype=PRIME_31.dtype)
-        check_words(words, PRIME_31, user)
-        self._sums[place] = words
-
-    def _drop_secrets(self) -> None:
-        self._sums.clear()
+        self._sums[place] = read_words(tail, PRIME_31, user)
 
     def _demand_holders(self, places: Iterable[int]) -> None:
         holders, needed = len(tuple(places)), self._roster.code.needed
@@ -236,6 +214,9 @@ class LightRound(AgreedRound, roster=CodedRoster, sharing=CodedSharing, opening=
         roster = self._roster
         masks = roster.code.decode(holders, sums, roster.mask_words, Seed.generate())
         PRIME_31.subtract_into(total, masks)
+
+    def _drop_secrets(self) -> None:
+        self._sums.clear()
 
 
 class LightSecAgg(AgreedProtocol):

@@ -4,7 +4,6 @@ Of an incomplete batch it sees noise, like everybody: the seal's masks are all t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from enum import Enum
 
 import numpy as np
@@ -17,6 +16,7 @@ from coterie.secagg.crypto.ring import RING_16, RING_32, Ring, Words
 from coterie.secagg.protocols.interface import (
     Exposure,
     Group,
+    Grouping,
     LearnedSum,
     Outgoing,
     Party,
@@ -29,9 +29,8 @@ from coterie.secagg.wire.framing import (
     Digest,
     Message,
     MessageDecoder,
-    Scope,
+    RoundMessage,
     UserId,
-    VectorMessage,
     begins_with_tail,
     blank,
 )
@@ -41,11 +40,10 @@ LARGEST_HEAD = 4096
 """Bytes that a sealed message has at most before its words."""
 
 
-class SealedVector(VectorMessage, frozen=True, tag=8):
+class SealedVector(RoundMessage, frozen=True, tag=8):
     """Client to server: my sealed vector; its words are the tail (§3)."""
 
-    scope: Scope
-    context: Digest
+    has_tail = True
     charter: Digest
     user: UserId
 
@@ -93,24 +91,21 @@ class OpenRound:
     """The server's side of one `open` round over several batches."""
 
     def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
-        self._groups, self._setting = tuple(groups), setting
-        self.round = setting.round
-        self._group_of = {user: group for group in self._groups for user in group.identities}
-        if len(self._group_of) != sum(len(group.identities) for group in self._groups):
-            raise UsageError("a user is in two of the batches of this round")
-        largest = max((len(group.identities) for group in self._groups), default=0)
+        self.round, self._setting = setting.round, setting
+        self._grouping = Grouping(groups)
+        largest = max((len(group.identities) for group in self._grouping.groups), default=0)
         if largest > setting.quantiser.cohort:
             raise UsageError(
                 f"a batch has {largest} users, more than the {setting.quantiser.cohort} that its charter allows"
             )
-        self._states = dict.fromkeys(self._group_of, CollectionState.ASKED)
+        self._states = dict.fromkeys(self._grouping.of, CollectionState.ASKED)
         self._sums: dict[bytes, Words] = {}
         self._seen: set[str] = set()
         self._over = False
 
     def start(self) -> Outgoing:
         """Return the first messages: the same bytes for all members of a batch."""
-        return {user: group.call for user, group in self._group_of.items()}
+        return {user: group.call for user, group in self._grouping.of.items()}
 
     def receive(self, user: str, data: Data) -> None:
         """Take in a user's sealed vector; a violation raises PeerError and changes nothing but the exposure."""
@@ -123,7 +118,7 @@ class OpenRound:
             if begins_with_tail(data):  # cut off or garbled on the way: what has come of its words can be added
                 self._seen.add(user)
             raise
-        group = self._group_of[user]
+        group = self._grouping.of[user]
         received = (message.scope, message.context.hex(), message.charter.hex(), message.user)
         expected = (self._setting.scope, self._setting.context.hex(), group.name.hex(), user)
         for name, one, other in zip(("scope", "round", "charter", "user"), received, expected, strict=True):
@@ -162,7 +157,7 @@ class OpenRound:
         self._over, totals, self._sums = True, self._sums, {}
         missing = {user for user, state in self._states.items() if state is not CollectionState.RECEIVED}
         sums, lost = [], {}
-        for group in self._groups:
+        for group in self._grouping.groups:
             users = tuple(group.identities)
             absent = missing.intersection(users)
             if absent:
@@ -174,20 +169,18 @@ class OpenRound:
             except PeerError as error:
                 lost[group.name] = str(error)
         self._setting = self._setting.without_model()
-        self._groups = tuple(replace(group, call=b"") for group in self._groups)
-        self._group_of = {user: group for group in self._groups for user in group.identities}
+        self._grouping.drop_calls()
         included = sum(len(part.users) for part in sums)
         if included < self._setting.terms.min_included:
             raise TooFewUsers(
-                f"{included} users in {len(sums)} of {len(self._groups)} batches gave a sum in round "
+                f"{included} users in {len(sums)} of {len(self._grouping.groups)} batches gave a sum in round "
                 f"{self.round}; {self._setting.terms.min_included} are needed"
             )
         return RoundResult(self.round, tuple(sums), lost)
 
     def exposure(self) -> Exposure:
         """Return every batch of which all vectors have come, in time or late, with right check words or not."""
-        whole = (group for group in self._groups if self._seen.issuperset(group.identities))
-        return Exposure(tuple(tuple(group.identities) for group in whole))
+        return Exposure(tuple(tuple(group.identities) for group in self._grouping.complete(self._seen)))
 
 
 class Open:

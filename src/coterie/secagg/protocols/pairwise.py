@@ -21,8 +21,8 @@ from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring, Words
 from coterie.secagg.crypto.shamir import LIMBS, SHARE_BYTES, are_shares, combine_all, correct, split
 from coterie.secagg.protocols.agreement import AgreedProtocol
-from coterie.secagg.protocols.agreement.boxes import DIGEST_BYTES, BoxExchange, leaves_of, sharing_tree
-from coterie.secagg.protocols.agreement.messages import RosterLine, SharersCall
+from coterie.secagg.protocols.agreement.boxes import DIGEST_BYTES, leaves_of, sharing_tree
+from coterie.secagg.protocols.agreement.messages import RosterLine, SharersCall, server_table
 from coterie.secagg.protocols.agreement.roster import (
     BoxFormat,
     NeighbourhoodOf,
@@ -33,8 +33,7 @@ from coterie.secagg.protocols.agreement.roster import (
 from coterie.secagg.protocols.agreement.server import AgreedRound
 from coterie.secagg.protocols.agreement.storage import StorableAgreedParticipant
 from coterie.secagg.protocols.interface import Group, Party, RoundSetting
-from coterie.secagg.wire.framing import Digest, Message, Scope, Signature, UserId, encode
-from coterie.values import IntArray
+from coterie.secagg.wire.framing import Digest, Message, RoundAnswer, Signature, encode
 
 PAIR_BYTES = 2 * SHARE_BYTES
 """A share of the self-mask seed, and one of the mask key."""
@@ -46,12 +45,9 @@ IsRight = Callable[[int, bytes], bool]
 """Whether a secret is the one that the user in this place shared."""
 
 
-class Sharing(Message, frozen=True, tag=12):
+class Sharing(RoundAnswer, frozen=True, tag=12):
     """Client to server: boxes with shares for my neighbours, in the roster's order, one signature for all (§5)."""
 
-    scope: Scope
-    context: Digest
-    user: UserId
     seed_digest: Digest
     own_commitments: Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
     """To the two shares that the sender keeps itself."""
@@ -59,32 +55,24 @@ class Sharing(Message, frozen=True, tag=12):
     signature: Signature
 
 
-class Unmasking(Message, frozen=True, tag=18):
+class Unmasking(RoundAnswer, frozen=True, tag=18):
     """Client to server: of each sharer whose holder I am one share, in the roster's order (§5)."""
 
-    scope: Scope
-    context: Digest
-    user: UserId
     shares: bytes
 
 
-def seed_commitment(share: bytes) -> bytes:
-    """Return the commitment to a share of a self-mask seed.
+def commitment(share: bytes, *, seed: bool) -> bytes:
+    """Return the commitment to a share of a self-mask seed, or of a mask key.
 
     To whoever holds fewer than t' shares each other one is nine uniform words below p, 279 bits that nobody
     guesses: so a plain digest hides it.
     """
-    return hashlib.sha256(_SEED_TAG + share).digest()
-
-
-def key_commitment(share: bytes) -> bytes:
-    """Return the commitment to a share of a mask key."""
-    return hashlib.sha256(_KEY_TAG + share).digest()
+    return hashlib.sha256((_SEED_TAG if seed else _KEY_TAG) + share).digest()
 
 
 def commitments(pair: bytes) -> bytes:
     """Return the commitments to both shares of a pair."""
-    return seed_commitment(pair[:SHARE_BYTES]) + key_commitment(pair[SHARE_BYTES:])
+    return commitment(pair[:SHARE_BYTES], seed=True) + commitment(pair[SHARE_BYTES:], seed=False)
 
 
 def _commit(pair: bytes, sealed: bytes) -> bytes:
@@ -168,86 +156,133 @@ class PairwiseParticipant(StorableAgreedParticipant):
         return encode(Unmasking(*self._head, b"".join(shares)))
 
 
-class PairExchange(BoxExchange):
-    """The boxes with pairs of shares, and what their senders committed to."""
+class PairwiseRound(AgreedRound):
+    """The server's side of one round of SecAgg or SecAgg+."""
 
-    def __init__(self, roster: Roster) -> None:
-        super().__init__(roster)
+    table = server_table(Sharing, Unmasking)
+    roster_kind = PairRoster
+
+    def __init__(
+        self, groups: Iterable[Group], setting: RoundSetting, neighbourhood_of: NeighbourhoodOf, threads: int
+    ) -> None:
+        super().__init__(groups, setting)
+        self._neighbourhood_of, self._threads = neighbourhood_of, threads
         self._sharings: dict[int, Sharing] = {}
+        self._shares: dict[int, tuple[list[int], Words]] = {}
+        """By holder: whose shares it sent, and the shares, all of them right."""
 
-    def take_sharing(self, place: int, message: Sharing) -> None:
-        """Take in a user's boxes, with the digest of its seed and the commitments to the shares that it keeps."""
-        self.take_boxes(place, message.seed_digest + message.own_commitments, message.boxes, message.signature)
-        self._sharings[place] = message
+    def _roster_of(self, lines: tuple[RosterLine, ...]) -> PairRoster:
+        return PairRoster(self._setting, lines, self._neighbourhood_of)
 
-    def seed_digest(self, place: int) -> bytes:
-        """Return what tells a user's right self-mask seed from a wrong one."""
-        return self._sharings[place].seed_digest
+    def _take_secret(self, user: str, message: Message, tail: memoryview) -> None:
+        del tail
+        place = self._roster.position[user]
+        match message:
+            case Sharing():
+                statement = message.seed_digest + message.own_commitments
+                self._boxes.take_boxes(place, statement, message.boxes, message.signature)
+                self._sharings[place] = message
+            case Unmasking():
+                self._take_shares(user, place, message.shares)
 
-    def right_shares(self, holder: int, owners: Sequence[int], shares: bytes, seeds: frozenset[int]) -> list[bool]:
-        """Return which of a holder's shares are those that their owners committed to: of the seeds, or of keys.
+    def _demand_holders(self, places: Iterable[int]) -> None:
+        graph, needed = self._roster.graph, self._roster.graph.neighbourhood.shares_needed
+        fewest = int(graph.count_holders(np.array(tuple(places)))[list(self._sharers)].min())
+        if fewest < needed:
+            raise TooFewUsers(f"{fewest} holders of a user's secret are left; {needed} are needed to open it")
 
-        A share has words below p: an honest holder would have complained about others.
-        """
-        words = np.frombuffer(shares, dtype="<u4").reshape(len(owners), -1)
-        right: list[bool] = (words < PRIME_31.modulus).all(axis=1).tolist()  # type: ignore[assignment]
+    def _take_shares(self, user: str, holder: int, shares: bytes) -> None:
+        """Keep a holder's shares, but for those that their owners did not commit to: these are as if lost."""
+        sharers, seeds = frozenset(self._sharers), frozenset(self._included)
+        owners = [owner for owner in self._roster.graph.holders(holder) if owner in sharers]
+        if len(shares) != SHARE_BYTES * len(owners):
+            raise PeerError(f"{user} sent {len(shares)} bytes of shares, not {SHARE_BYTES * len(owners)}")
+        words: Words = np.frombuffer(shares, dtype="<u4").reshape(len(owners), LIMBS)
+        # A share has words below p: an honest holder would have complained about others.
+        right = [bool(good) for good in np.all(words < PRIME_31.modulus, axis=1)]
         for number, owner in enumerate(owners):
             share = shares[SHARE_BYTES * number : SHARE_BYTES * (number + 1)]
-            both = self._commitments(owner, holder)
-            if owner in seeds:
-                right[number] &= both[:DIGEST_BYTES] == seed_commitment(share)
-            else:
-                right[number] &= both[DIGEST_BYTES:] == key_commitment(share)
-        return right
+            both, seed = self._commitments(owner, holder), owner in seeds
+            right[number] &= commitment(share, seed=seed) == (both[:DIGEST_BYTES] if seed else both[DIGEST_BYTES:])
+        self._shares[holder] = [owner for owner, good in zip(owners, right, strict=True) if good], words[right]
+        if not all(right):
+            self.liars[user] = f"sent {right.count(False)} wrong shares"
+            self._irregular = True
 
     def _commitments(self, owner: int, holder: int) -> bytes:
+        """Return what an owner committed to for a holder: a share of its seed, and one of its key."""
         if owner == holder:
             return self._sharings[owner].own_commitments
-        return bytes(self._box(owner, holder)[self._roster.box_format.ciphertext_end :])
+        return bytes(self._boxes.box(owner, holder)[PAIRS.ciphertext_end :])
+
+    def _remove_masks(self, total: Words) -> None:
+        """Take off the masks that did not cancel: a secret that does not come out ends the round."""
+        roster, recovery = self._roster, Recovery(self._roster, self._shares)
+        masks = self._remaining_masks(recovery)
+        try:
+            while some := list(islice(masks, MASKS_AT_ONCE)):
+                add_masks(total, some, self._setting.quantiser.ring, threads=self._threads)
+        finally:
+            self.liars |= {roster.lines[place].user: reason for place, reason in recovery.liars.items()}
+            self._irregular |= bool(recovery.liars)
+
+    def _remaining_masks(self, recovery: "Recovery") -> Iterator[Mask]:
+        """Yield every mask that is left in the sum, with the sign that removes it.
+
+        Those are the self masks of the included users, and the masks that they have in common with sharers who are
+        excluded.
+        """
+        roster, included = self._roster, frozenset(self._included)
+
+        def right_seed(place: int, secret: bytes) -> bool:
+            digest = seed_digest(roster.context, roster.lines[place].user, secret)
+            return digest == self._sharings[place].seed_digest
+
+        def right_key(place: int, secret: bytes) -> bool:
+            return MaskKey.from_bytes(secret).public == roster.lines[place].mask_key
+
+        for _, secret in recovery.secrets(self._included, right_seed):
+            yield Mask(Seed(secret), -1)
+        near = {place: included.intersection(roster.graph.neighbours(place)) for place in self._excluded}
+        needed = [place for place, neighbours in near.items() if neighbours]
+        for place, secret in recovery.secrets(needed, right_key):
+            key, user = MaskKey.from_bytes(secret), roster.lines[place].user
+            # The excluded user's own sign is the opposite of the one in the included user's vector.
+            yield from (pair_mask(roster, user, key, roster.lines[other]) for other in sorted(near[place]))
+
+    def _drop_secrets(self) -> None:
+        self._sharings.clear()
+        self._shares.clear()
 
 
-@dataclass(frozen=True)
-class Shares:
-    """All shares that came and are right, one row for each: whose secret it belongs to, who held it, its limbs."""
+class Recovery:
+    """Secrets that come back from shares, each of which is the one that its owner committed to."""
 
-    owners: IntArray
-    holders: IntArray
-    limbs: Words
-
-    @classmethod
-    def of_holders(cls, by_holder: Mapping[int, tuple[list[int], Words]]) -> "Shares":
+    def __init__(self, roster: Roster, by_holder: Mapping[int, tuple[list[int], Words]]) -> None:
         """Take the shares of each holder, given with their owners; rows are sorted by owner, then by holder."""
         owners = np.array([owner for places, _ in by_holder.values() for owner in places], dtype=np.int64)
         counts = [len(places) for places, _ in by_holder.values()]
         holders = np.repeat(np.array(list(by_holder), dtype=np.int64), counts)
         limbs = np.concatenate([shares for _, shares in by_holder.values()] or [np.empty((0, LIMBS), np.uint32)])
         order = np.lexsort((holders, owners))
-        return cls(owners[order], holders[order], limbs[order])
-
-
-class Recovery:
-    """Secrets that come back from shares, each of which is the one that its owner committed to."""
-
-    def __init__(self, roster: Roster, shares: Shares) -> None:
-        self._roster, self._shares = roster, shares
-        self._threshold = roster.graph.neighbourhood.shares_needed
+        self._owners, self._points, self._limbs = owners[order], holders[order] + 1, limbs[order]
+        self._roster, self._threshold = roster, roster.graph.neighbourhood.shares_needed
         self.liars: dict[int, str] = {}
         """Users who committed to shares that lie on no one polynomial."""
 
-    def secrets(self, owners: list[int], is_right: IsRight) -> Iterator[tuple[int, bytes]]:
+    def secrets(self, owners: Sequence[int], is_right: IsRight) -> Iterator[tuple[int, bytes]]:
         """Yield the secret of each owner, from its first shares; TooFewUsers if one does not come out."""
         if not owners:
             return
-        owner_places, shares = np.array(owners, dtype=np.int64), self._shares
-        starts, ends = (np.searchsorted(shares.owners, owner_places, side) for side in ("left", "right"))
+        starts, ends = (np.searchsorted(self._owners, np.array(owners), side) for side in ("left", "right"))
         fewest = int((ends - starts).min())
         if fewest < self._threshold:
             raise TooFewUsers(f"{fewest} shares of a user's secret came; {self._threshold} are needed to open it")
         rows = starts[:, np.newaxis] + np.arange(self._threshold)
-        points = shares.holders[rows] + 1
+        points = self._points[rows]
         if (points == points[0]).all():  # everyone's shares are at the same points: one basis for all
             points = points[:1]
-        secrets = combine_all(points, shares.limbs[rows])
+        secrets = combine_all(points, self._limbs[rows])
         for owner, secret, start, end in zip(owners, secrets, starts.tolist(), ends.tolist(), strict=True):
             if secret is not None and is_right(owner, secret):
                 yield owner, secret
@@ -256,118 +291,12 @@ class Recovery:
 
     def _corrected(self, owner: int, rows: slice, is_right: IsRight) -> bytes:
         """Return a secret whose owner committed to some wrong shares: it lied, and nobody else did."""
-        user = self._roster.lines[owner].user
+        user, limbs = self._roster.lines[owner].user, self._limbs[rows]
         self.liars[owner] = "shared a secret in pieces that do not belong together"
-        points, limbs = (self._shares.holders[rows] + 1).tolist(), self._shares.limbs[rows]
-        corrected = correct(points, limbs, self._threshold)
+        corrected = correct(self._points[rows].tolist(), limbs, self._threshold)
         if corrected is None or not is_right(owner, corrected[0]):
             raise TooFewUsers(f"{user} {self.liars[owner]}: its secret does not come out of {len(limbs)} shares")
         return corrected[0]
-
-
-def unmask(
-    total: Words,
-    ring: Ring,
-    recovery: Recovery,
-    roster: Roster,
-    owners: "MaskOwners",
-    *,
-    threads: int,
-) -> None:
-    """Take all masks off the sum over the included users that did not cancel in it.
-
-    Those are the self masks of the included users, and the masks that they have in common with sharers who are
-    excluded. A secret that does not come out ends the round.
-    """
-    masks = _remaining_masks(recovery, roster, owners)
-    while some := list(islice(masks, MASKS_AT_ONCE)):
-        add_masks(total, some, ring, threads=threads)
-
-
-@dataclass(frozen=True)
-class MaskOwners:
-    """Whose masks are in a sum: the included users and the excluded sharers, and the digests of their seeds."""
-
-    included: frozenset[int]
-    excluded: frozenset[int]
-    seed_digest: Callable[[int], bytes]
-
-
-def _remaining_masks(recovery: Recovery, roster: Roster, owners: MaskOwners) -> Iterator[Mask]:
-    """Yield every mask that is left in the sum, with the sign that removes it."""
-
-    def right_seed(place: int, secret: bytes) -> bool:
-        return seed_digest(roster.context, roster.lines[place].user, secret) == owners.seed_digest(place)
-
-    def right_key(place: int, secret: bytes) -> bool:
-        return MaskKey.from_bytes(secret).public == roster.lines[place].mask_key
-
-    for _, secret in recovery.secrets(sorted(owners.included), right_seed):
-        yield Mask(Seed(secret), -1)
-    near = {place: owners.included.intersection(roster.graph.neighbours(place)) for place in owners.excluded}
-    needed = sorted(place for place, neighbours in near.items() if neighbours)
-    for place, secret in recovery.secrets(needed, right_key):
-        key, user = MaskKey.from_bytes(secret), roster.lines[place].user
-        # The excluded user's own sign is the opposite of the one in the included user's vector.
-        yield from (pair_mask(roster, user, key, roster.lines[other]) for other in sorted(near[place]))
-
-
-class PairwiseRound(AgreedRound, roster=PairRoster, sharing=Sharing, opening=Unmasking):
-    """The server's side of one round of SecAgg or SecAgg+."""
-
-    _boxes: PairExchange
-
-    def __init__(
-        self, groups: Iterable[Group], setting: RoundSetting, neighbourhood_of: NeighbourhoodOf, threads: int
-    ) -> None:
-        super().__init__(groups, setting)
-        self._neighbourhood_of, self._threads = neighbourhood_of, threads
-        self._shares: dict[int, tuple[list[int], Words]] = {}
-
-    def _new_roster(self, lines: tuple[RosterLine, ...]) -> None:
-        self._roster = PairRoster(self._setting, lines, self._neighbourhood_of)
-        self._boxes = PairExchange(self._roster)
-
-    def _take_secret(self, user: str, message: Message, tail: memoryview) -> None:
-        del tail
-        match message:
-            case Sharing():
-                self._boxes.take_sharing(self._roster.position[user], message)
-            case Unmasking():
-                self._take_shares(user, message.shares)
-
-    def _take_shares(self, user: str, shares: bytes) -> None:
-        """Keep a holder's shares, but for those that their owners did not commit to: these are as if lost."""
-        place, sharers = self._roster.position[user], frozenset(self._sharers)
-        owners = [owner for owner in self._roster.graph.holders(place) if owner in sharers]
-        if len(shares) != SHARE_BYTES * len(owners):
-            raise PeerError(f"{user} sent {len(shares)} bytes of shares, not {SHARE_BYTES * len(owners)}")
-        right = self._boxes.right_shares(place, owners, shares, frozenset(self._included))
-        words: Words = np.frombuffer(shares, dtype="<u4").reshape(len(owners), LIMBS)
-        self._shares[place] = [owner for owner, good in zip(owners, right, strict=True) if good], words[right]
-        if not all(right):
-            self.liars[user] = f"sent {right.count(False)} wrong shares"
-            self._irregular = True
-
-    def _drop_secrets(self) -> None:
-        self._shares.clear()
-
-    def _demand_holders(self, places: Iterable[int]) -> None:
-        """End a round that cannot be opened before anything more is sent: nothing is learned then."""
-        graph, needed = self._roster.graph, self._roster.graph.neighbourhood.shares_needed
-        fewest = int(graph.count_holders(np.array(tuple(places)))[list(self._sharers)].min())
-        if fewest < needed:
-            raise TooFewUsers(f"{fewest} holders of a user's secret are left; {needed} are needed to open it")
-
-    def _remove_masks(self, total: Words) -> None:
-        roster = self._roster
-        recovery = Recovery(roster, Shares.of_holders(self._shares))
-        owners = MaskOwners(frozenset(self._included), frozenset(self._excluded), self._boxes.seed_digest)
-        try:
-            unmask(total, self._setting.quantiser.ring, recovery, roster, owners, threads=self._threads)
-        finally:
-            self.liars |= {roster.lines[place].user: reason for place, reason in recovery.liars.items()}
-            self._irregular |= bool(recovery.liars)
 
 
 class SecAgg(AgreedProtocol):

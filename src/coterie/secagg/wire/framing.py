@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Collection, Sequence
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union
+from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar, Union
 
 import msgspec
 import numpy as np
@@ -36,9 +36,21 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="t"):
     """What one role sends to the other; frozen, and typed once decoded."""
 
+    has_tail: ClassVar[bool] = False
+    """Whether raw bytes follow the body: words of the ring, little-endian, or boxes."""
 
-class VectorMessage(Message, frozen=True):
-    """A message whose tail is a vector: the words of the ring, little-endian."""
+
+class RoundMessage(Message, frozen=True):
+    """A message in the phases of a round; the context says which round, and under which terms."""
+
+    scope: Scope
+    context: Digest
+
+
+class RoundAnswer(RoundMessage, frozen=True):
+    """A client's message in the phases of a round."""
+
+    user: UserId
 
 
 def encode(message: Message) -> bytes:
@@ -104,7 +116,7 @@ class MessageDecoder(Generic[M]):
                     f"a name of {len(name.encode())} bytes came from the {self._sender}; at most {LARGEST_NAME} "
                     "are read"
                 )
-        if bool(tail) != isinstance(message, VectorMessage):
+        if bool(tail) != message.has_tail:
             raise PeerError(
                 f"{type(message).__name__} came from the {self._sender} with a tail of {len(tail)} bytes"
             )

@@ -61,7 +61,7 @@ class Liar:
         place, complaints = roster.position[self.client.user], {one.user: one for one in message.complaints}
         for sender in boxes.senders.intersection(roster.graph.neighbours(place)):
             if self._lies():
-                digest = leaf(boxes._box(sender, place))  # noqa: SLF001
+                digest = leaf(boxes.box(sender, place))
                 signature = self.client._identity.sign(  # noqa: SLF001
                     "complaint", *roster.complaint_to_sign(sender, place, digest)
                 )

@@ -326,7 +326,7 @@ class BoxExchange:
         check_complaints(message.complaints, message.user)
         for complaint in message.complaints:
             neighbour = complaint.user in self._signed and complaint.user in roster.graph.neighbours(place)
-            if not neighbour or complaint.box_digest != leaf(self._box(complaint.user, place)):
+            if not neighbour or complaint.box_digest != leaf(self.box(complaint.user, place)):
                 raise PeerError(f"{message.user} complains about a box that it was not sent")
             statement = roster.complaint_to_sign(complaint.user, place, complaint.box_digest)
             identity = roster.lines[place].identity
@@ -354,9 +354,7 @@ class BoxExchange:
         for sender, keys in self._keys.items():
             for number, holder in enumerate(sorted(self._complaints[sender])):
                 key = keys[KEY_BYTES * number : KEY_BYTES * (number + 1)]
-                content = Route(self._roster, sender, holder).revealed_shares(
-                    key, bytes(self._box(sender, holder))
-                )
+                content = Route(self._roster, sender, holder).revealed_shares(key, bytes(self.box(sender, holder)))
                 one, other = self._roster.lines[sender].user, self._roster.lines[holder].user
                 if content is None:
                     liars[sender] = f"sent {other} a box that does not open to what it signed"
@@ -364,7 +362,8 @@ class BoxExchange:
                     liars[holder] = f"complained about a good box of {one}"
         return liars
 
-    def _box(self, sender: int, holder: int) -> memoryview:
+    def box(self, sender: int, holder: int) -> memoryview:
+        """Return the box that a sender made for a holder."""
         size = self._roster.box_format.box_bytes
         start = size * self._roster.graph.index(sender, holder)
         return self._signed[sender].boxes[start : start + size]

@@ -1,11 +1,11 @@
 """The messages of rounds that end in an agreement, and their legal order as tables (§5)."""
 
 from enum import Enum
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, get_args
 
 import msgspec
 
-from coterie.secagg.wire.framing import Digest, Message, PublicKey, Scope, Signature, UserId, VectorMessage
+from coterie.secagg.wire.framing import Digest, Message, PublicKey, RoundAnswer, RoundMessage, Signature, UserId
 
 LARGEST_ROSTER = 2**16 - 1
 """The most users in a pairwise round: a user's place, from 1 on, is also where its shares are evaluated."""
@@ -16,12 +16,9 @@ MaskPublicKey: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=32)]
 """Empty in LightSecAgg, where no two users have a mask in common."""
 
 
-class Advertisement(Message, frozen=True, tag=10):
+class Advertisement(RoundAnswer, frozen=True, tag=10):
     """Client to server: my keys for this round, signed (§5)."""
 
-    scope: Scope
-    context: Digest
-    user: UserId
     mask_key: MaskPublicKey
     share_key: PublicKey
     signature: Signature
@@ -37,19 +34,15 @@ class RosterLine(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     signature: Signature
 
 
-class RosterCall(Message, frozen=True, tag=11):
+class RosterCall(RoundMessage, frozen=True, tag=11):
     """Server to client: all who advertised; share your secrets among them (§5)."""
 
-    scope: Scope
-    context: Digest
     lines: Annotated[tuple[RosterLine, ...], msgspec.Meta(max_length=LARGEST_ROSTER)]
 
 
-class Delivery(Message, frozen=True, tag=13):
+class Delivery(RoundMessage, frozen=True, tag=13):
     """Server to client: of each neighbour of yours who shared the box for you, with signature and path (§5)."""
 
-    scope: Scope
-    context: Digest
     senders: Positions
     parcels: bytes
     """One after the other, of equal length: box, signature, path."""
@@ -68,72 +61,53 @@ Complaints: TypeAlias = Annotated[tuple[Complaint, ...], msgspec.Meta(max_length
 """By the user whom they name, in ascending order."""
 
 
-class Receipt(Message, frozen=True, tag=19):
+class Receipt(RoundAnswer, frozen=True, tag=19):
     """Client to server: I have looked into my boxes; these do not open to what their senders signed (§5)."""
 
-    scope: Scope
-    context: Digest
-    user: UserId
     complaints: Complaints
 
 
-class RevealCall(Message, frozen=True, tag=20):
+class RevealCall(RoundMessage, frozen=True, tag=20):
     """Server to client: complaints about boxes of yours; reveal the key of each of them (§5)."""
 
-    scope: Scope
-    context: Digest
     complaints: Complaints
 
 
-class Reveal(Message, frozen=True, tag=21):
+class Reveal(RoundAnswer, frozen=True, tag=21):
     """Client to server: the keys of the boxes that were complained about, one after the other (§5)."""
 
-    scope: Scope
-    context: Digest
-    user: UserId
     keys: bytes
 
 
-class SharersCall(Message, frozen=True, tag=22):
+class SharersCall(RoundMessage, frozen=True, tag=22):
     """Server to client: the sharers, fixed for the rest of the round; send your vector (§5)."""
 
-    scope: Scope
-    context: Digest
     sharers: Positions
 
 
-class MaskedVector(VectorMessage, frozen=True, tag=14):
+class MaskedVector(RoundAnswer, frozen=True, tag=14):
     """Client to server: my masked vector; its words are the tail (§5)."""
 
-    scope: Scope
-    context: Digest
-    user: UserId
+    has_tail = True
     signature: Signature
 
 
-class Proposal(Message, frozen=True, tag=15):
+class Proposal(RoundMessage, frozen=True, tag=15):
     """Server to client: whose vectors are to be summed, and whose are not; sign it if it is right (§5)."""
 
-    scope: Scope
-    context: Digest
     included: Positions
     excluded: Positions
 
 
-class Agreement(Message, frozen=True, tag=16):
+class Agreement(RoundAnswer, frozen=True, tag=16):
     """Client to server: my signature over the lists that were proposed (§5)."""
 
-    scope: Scope
-    context: Digest
-    user: UserId
     signature: Signature
 
 
-class Opening(Message, frozen=True, tag=17):
+class Opening(RoundMessage, frozen=True, tag=17):
     """Server to client: so many have signed the same lists; send the shares that they call for (§5)."""
 
-    scope: Scope
-    context: Digest
     signers: Positions
     signatures: Annotated[tuple[Signature, ...], msgspec.Meta(max_length=2 * LARGEST_ROSTER)]
     """The signers' under the agreement, then those of all other included users under their uploads."""
@@ -185,7 +159,7 @@ CLIENT_TABLE: dict[tuple[ParticipantState, type[Message]], ParticipantState] = {
     (ParticipantState.UPLOADED, Proposal): ParticipantState.AGREED,
     (ParticipantState.AGREED, Opening): ParticipantState.DONE,
 }
-FROM_SERVER: tuple[type[Message], ...] = (RosterCall, Delivery, RevealCall, SharersCall, Proposal, Opening)
+FROM_SERVER: tuple[type[Message], ...] = get_args(ServerPhase)
 
 
 def server_table(

@@ -4,8 +4,7 @@ What users share, and how masks come off the sum, is for each inner protocol to 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from coterie.secagg.protocols.agreement.messages import (
     Agreement,
     MaskedVector,
     Opening,
+    Positions,
     Proposal,
     Receipt,
     Reveal,
@@ -30,19 +30,19 @@ from coterie.secagg.protocols.agreement.messages import (
     RosterLine,
     ServerState,
     SharersCall,
-    server_table,
 )
 from coterie.secagg.protocols.agreement.roster import Roster, check_line
 from coterie.secagg.protocols.interface import (
     Exposure,
     Group,
+    Grouping,
     LearnedSum,
     Outgoing,
     RoundResult,
     RoundSetting,
     silence,
 )
-from coterie.secagg.wire.framing import Data, Message, MessageDecoder, encode
+from coterie.secagg.wire.framing import Data, Message, MessageDecoder, RoundAnswer, encode
 from coterie.secagg.wire.messages import following
 
 
@@ -51,65 +51,17 @@ def least_included(batch_sizes: Iterable[int], privacy: int) -> int:
     return max(batch_sizes) + privacy
 
 
-class Grouping:
-    """All groups of a round, and what devices demand of a sum."""
-
-    def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
-        self._assign(groups)
-        self.number = {user: number for number, group in enumerate(self.groups) for user in group.identities}
-        """Every user's group, as a number."""
-        self._least = setting.terms.min_included
-        users, most = (
-            sum(len(group.identities) for group in self.groups),
-            min(setting.quantiser.cohort, LARGEST_ROSTER),
+def _check_sizes(grouping: Grouping, setting: RoundSetting) -> None:
+    """Refuse a round that is too large for its quantiser, or in whose sum devices would not agree to be."""
+    users, most = len(grouping.of), min(setting.quantiser.cohort, LARGEST_ROSTER)
+    if users > most:
+        raise UsageError(f"{users} users are asked, more than the {most} that the quantiser allows")
+    least = max((least_included([len(each.identities)], each.privacy) for each in grouping.groups), default=2)
+    if not least <= setting.terms.min_included <= users:
+        raise UsageError(
+            f"min_included is {setting.terms.min_included}; give {least} (the largest batch and T more) to "
+            f"{users} (everyone asked)"
         )
-        if len(self.of) != users:
-            raise UsageError("a user is in two of the batches of this round")
-        if users > most:
-            raise UsageError(f"{users} users are asked, more than the {most} that the quantiser allows")
-        least = max((least_included([len(each.identities)], each.privacy) for each in self.groups), default=2)
-        if not least <= setting.terms.min_included <= users:
-            raise UsageError(
-                f"min_included is {setting.terms.min_included}; give {least} (the largest batch and T more) to "
-                f"{users} (everyone asked)"
-            )
-
-    def _assign(self, groups: Iterable[Group]) -> None:
-        self.groups = tuple(groups)
-        self.of = {user: group for group in self.groups for user in group.identities}
-
-    def drop_calls(self) -> None:
-        """Let go of what users were first sent, the model in it."""
-        self._assign(replace(group, call=b"") for group in self.groups)
-
-    @property
-    def sealed(self) -> bool:
-        """Whether the groups are batches, whose vectors are sealed."""
-        return all(group.name for group in self.groups)
-
-    def complete(self, users: Iterable[str]) -> list[Group]:
-        """Return the groups that are there as a whole."""
-        there = frozenset(users)
-        return [group for group in self.groups if there.issuperset(group.identities)]
-
-    def demand(self, users: Iterable[str], done: str) -> None:
-        """End a round in which too few users are left in complete groups for any device to agree."""
-        groups = self.complete(users)
-        included = sum(len(group.identities) for group in groups)
-        if included < self._least:
-            raise TooFewUsers(
-                f"{included} users in {len(groups)} of {len(self.groups)} batches {done}; {self._least} are needed"
-            )
-
-    def lost_batches(self, absent: frozenset[str], liars: Mapping[str, str]) -> dict[bytes, str]:
-        """Return the batches that absent users are missing from, and the reason: they lied, or did not answer."""
-        reasons = {}
-        for group in self.groups:
-            missing = absent.intersection(group.identities)
-            if group.name and missing:
-                lies = [f"{user} {liars[user]}" for user in sorted(missing & liars.keys())]
-                reasons[group.name] = "; ".join(lies) or silence(missing)
-        return reasons
 
 
 class Uploads:
@@ -141,18 +93,20 @@ class Uploads:
             self._partial[group.name] = words.copy()
 
 
+def read_words(tail: memoryview, ring: Ring, user: str) -> Words:
+    """Return what a user sent as words; refuse those that no number modulo q has."""
+    words: Words = np.frombuffer(tail, dtype=ring.dtype)
+    if not ring.wraps and words.max(initial=0) >= ring.modulus:
+        raise PeerError(f"{user} sent a word of {words.max()}; words are below {ring.modulus}")
+    return words
+
+
 LARGEST_HEAD = 4096
 """Bytes that a message has at most beside its boxes, shares or words."""
 
 
-def check_words(words: Words, ring: Ring, user: str) -> None:
-    """Refuse words that no number modulo q has."""
-    if not ring.wraps and words.max(initial=0) >= ring.modulus:
-        raise PeerError(f"{user} sent a word of {words.max()}; words are below {ring.modulus}")
-
-
 class AgreedRound(ABC):
-    """The server's side of one round."""
+    """The server's side of one round: what comes in a phase, and how the phase ends, one phase after the other."""
 
     table: ClassVar[dict[tuple[ServerState, type[Message]], ServerState]]
     """The legal order of its users' messages."""
@@ -160,16 +114,16 @@ class AgreedRound(ABC):
     from_client: ClassVar[MessageDecoder[Any]]
     roster_kind: ClassVar[type[Roster]]
 
-    def __init_subclass__(cls, roster: type[Roster], sharing: type[Message], opening: type[Message]) -> None:
-        """Tell the rounds of an inner protocol by its roster, and the messages with boxes and the last answer."""
-        cls.roster_kind, cls.table = roster, server_table(sharing, opening)
+    def __init_subclass__(cls) -> None:
+        """Decode what the table of an inner protocol's rounds has."""
         cls.kinds = tuple(kind for _, kind in cls.table)
         cls.from_client = MessageDecoder(cls.kinds, "client")
 
     def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
         self.round, self._setting = setting.round, setting
         self._head = (setting.scope, setting.context)
-        self._grouping = Grouping(groups, setting)
+        self._grouping = Grouping(groups)
+        _check_sizes(self._grouping, setting)
         self._states = dict.fromkeys(self._grouping.of, ServerState.CALLED)
         self._lines: dict[str, RosterLine] = {}
         self._owner_of: dict[bytes, str] = {}
@@ -191,12 +145,12 @@ class AgreedRound(ABC):
     # --- what inner protocols differ in
 
     @abstractmethod
-    def _new_roster(self, lines: tuple[RosterLine, ...]) -> None:
-        """Set the roster, and the exchange of its boxes."""
+    def _roster_of(self, lines: tuple[RosterLine, ...]) -> Roster:
+        """Return the roster with these lines."""
 
     @abstractmethod
     def _take_secret(self, user: str, message: Message, tail: memoryview) -> None:
-        """Take in a user's boxes, or its last answer."""
+        """Take in a user's boxes (phase 1), or its last answer (phase 5)."""
 
     @abstractmethod
     def _demand_holders(self, places: Iterable[int]) -> None:
@@ -210,10 +164,7 @@ class AgreedRound(ABC):
     def _drop_secrets(self) -> None:
         """Let go of the last answers."""
 
-    _roster: Roster
-    _boxes: BoxExchange
-
-    # --- what whoever drives the round calls
+    # --- what whoever drives the round calls in every phase
 
     def start(self) -> Outgoing:
         """Return the calls: the same bytes for all users of a group."""
@@ -245,63 +196,6 @@ class AgreedRound(ABC):
             self._vectors_from |= {user} if vector else set()
         self._states[user] = state
 
-    def advance(self) -> Outgoing:
-        """End the phase: who has not answered is lost, or as a sharer without a vector excluded."""
-        try:
-            return {} if self._next_step is None else self._next_step()
-        except TooFewUsers:
-            self._end_round()
-            raise
-
-    def finish(self) -> RoundResult:
-        """Open what the agreement calls for, and return the sum over the included users.
-
-        Vectors, shares and boxes are let go of: what may come late is only counted.
-        """
-        if self._over:
-            raise UsageError(f"round {self.round} is over; a round is finished once")
-        if self._next_step is not None:
-            raise UsageError("the round is not over; advance until nothing is to be sent")
-        total = self._uploads.total
-        try:
-            self._remove_masks(total)
-        finally:
-            self._end_round()
-        users = tuple(self._users(self._included))
-        try:
-            learned = LearnedSum(users, dequantise(total, self._setting.quantiser, len(users)))
-        except PeerError as error:
-            raise TooFewUsers(f"round {self.round} gave no sum: {error}") from None
-        self._ended_as_agreed = True
-        return RoundResult(
-            self.round, (learned,), self._grouping.lost_batches(self._absent, self.liars), dict(self.liars)
-        )
-
-    def exposure(self) -> Exposure:
-        """Return what the bytes received so far would open (§8).
-
-        In a sealed round: the included users, one set for each part that no mask joins to the rest, from the
-        moment the opening was sent. In an unsealed one: the same if it ended as agreed and nothing irregular came;
-        otherwise of everybody whose vector came anything may be known.
-        """
-        if self._grouping.sealed:
-            return Exposure(self._learned if self._opened else ())
-        if self._ended_as_agreed and not self._irregular:
-            return Exposure(self._learned)
-        return Exposure(unknown=tuple(sorted(self._vectors_from)))
-
-    def _end_round(self) -> None:
-        """Let go of everything large; who was heard, and what could be opened, stays known."""
-        self._over = True
-        self._setting = self._setting.without_model()
-        self._grouping.drop_calls()
-        self._uploads.clear()
-        self._drop_secrets()
-        if self._next_step != self._fix_roster:
-            self._new_roster(self._roster.lines)
-
-    # --- what comes
-
     @property
     def _largest_sharing(self) -> int:
         """How many bytes all boxes of one user have."""
@@ -309,7 +203,7 @@ class AgreedRound(ABC):
             return 0
         return self._roster.box_format.box_bytes * len(self._roster.lines)
 
-    def _take(self, user: str, message: Any, tail: memoryview) -> None:  # noqa: ANN401 - any that it decodes
+    def _take(self, user: str, message: RoundAnswer, tail: memoryview) -> None:
         received = (message.scope, message.context.hex(), message.user)
         expected = (self._setting.scope, self._setting.context.hex(), user)
         for name, one, other in zip(("scope", "round", "user"), received, expected, strict=True):
@@ -317,7 +211,7 @@ class AgreedRound(ABC):
                 raise PeerError(f"{user} answered for another {name}: {one!r}, not {other!r}")
         match message:
             case Advertisement():
-                self._lines[user] = self._checked_line(user, message)
+                self._take_keys(user, message)
             case Receipt():
                 self._boxes.take_receipt(self._roster.position[user], message)
             case Reveal():
@@ -333,7 +227,43 @@ class AgreedRound(ABC):
     def _verify(self, user: str, signature: bytes, purpose: str, *signed: bytes) -> None:
         verify_signature(self._grouping.of[user].identities[user], signature, purpose, *signed, who=user)
 
-    def _checked_line(self, user: str, message: Advertisement) -> RosterLine:
+    def advance(self) -> Outgoing:
+        """End the phase: who has not answered is lost, or as a sharer without a vector excluded."""
+        try:
+            return {} if self._next_step is None else self._next_step()
+        except TooFewUsers:
+            self._end_round()
+            raise
+
+    def _end_phase(self) -> None:
+        self._states = {user: SERVER_TABLE_ENDS.get(state, state) for user, state in self._states.items()}
+
+    def _demand_responders(self, users: int, done: str) -> None:
+        """End a round in which too few users of the roster are left for any agreement."""
+        if users < self._roster.users_needed:
+            raise TooFewUsers(
+                f"{users} of {len(self._roster.lines)} users {done}; {self._roster.users_needed} are needed"
+            )
+
+    def _demand_batches(self, users: Iterable[str], done: str) -> None:
+        """End a round in which too few users are left in complete groups for any device to agree."""
+        groups, least = self._grouping.complete(users), self._setting.terms.min_included
+        included = sum(len(group.identities) for group in groups)
+        if included < least:
+            raise TooFewUsers(
+                f"{included} users in {len(groups)} of {len(self._grouping.groups)} batches {done}; "
+                f"{least} are needed"
+            )
+
+    def _users(self, places: Iterable[int]) -> list[str]:
+        return [self._roster.lines[place].user for place in places]
+
+    def _places(self, users: Iterable[str]) -> Positions:
+        return tuple(sorted(self._roster.position[user] for user in users))
+
+    # --- phase 0: keys come, and the roster is fixed
+
+    def _take_keys(self, user: str, message: Advertisement) -> None:
         identity = self._grouping.of[user].identities[user]
         line = RosterLine(user, identity, message.mask_key, message.share_key, message.signature)
         check_line(line, self._setting.context, masks=self.roster_kind.has_masks)
@@ -341,34 +271,31 @@ class AgreedRound(ABC):
         for key in keys & self._owner_of.keys():
             raise PeerError(f"{user} advertised a key of {self._owner_of[key]}")
         self._owner_of |= dict.fromkeys(keys, user)
-        return line
-
-    def _take_vector(self, user: str, signature: bytes, tail: memoryview) -> None:
-        size = self._setting.vector_bytes
-        if len(tail) != size:
-            raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
-        self._verify(user, signature, "upload", *self._roster.upload_to_sign(self._sharers))
-        ring = self._setting.quantiser.ring
-        words: Words = np.frombuffer(tail, dtype=ring.dtype)
-        check_words(words, ring, user)
-        self._uploads.add(user, signature, words)
-
-    # --- the ends of the phases
+        self._lines[user] = line
 
     def _fix_roster(self) -> Outgoing:
         self._end_phase()
-        self._grouping.demand(self._lines, "advertised")
+        self._demand_batches(self._lines, "advertised")
         lines = sorted(self._lines.values(), key=lambda line: line.user.encode())
-        self._new_roster(tuple(lines))
+        self._set_roster(tuple(lines))
         self._next_step = self._deliver
         return dict.fromkeys(self._lines, encode(RosterCall(*self._head, self._roster.lines)))
+
+    def _set_roster(self, lines: tuple[RosterLine, ...]) -> None:
+        self._roster = self._roster_of(lines)
+        self._boxes = BoxExchange(self._roster)
+
+    # --- phase 1: boxes come (_take_secret), and are passed on
 
     def _deliver(self) -> Outgoing:
         self._end_phase()
         users = self._users(self._boxes.senders)
-        self._demand(users, "shared")
+        self._demand_responders(len(users), "shared")
+        self._demand_batches(users, "shared")
         self._next_step = self._hear_complaints
         return self._boxes.deliveries(users, self._head)
+
+    # --- phase 2: receipts come; after complaints also keys of boxes; then the sharers are fixed
 
     def _hear_complaints(self) -> Outgoing:
         """Ask whoever is complained about for the keys of these boxes; mostly nobody is."""
@@ -393,13 +320,23 @@ class AgreedRound(ABC):
     def _fix_sharers(self) -> Outgoing:
         self._end_phase()
         users = [user for user, state in self._states.items() if state is ServerState.FIXED]
-        self._demand(users, "have good boxes")
+        self._demand_responders(len(users), "have good boxes")
+        self._demand_batches(users, "have good boxes")
         complete = {user for group in self._grouping.complete(users) for user in group.identities}
         self._states |= dict.fromkeys(set(users) - complete, ServerState.HELPING)
-        self._sharers = tuple(sorted(self._roster.position[user] for user in users))
+        self._sharers = self._places(users)
         self._demand_holders(self._sharers)
         self._next_step, self._uploading = self._propose, True
         return dict.fromkeys(users, encode(SharersCall(*self._head, self._sharers)))
+
+    # --- phase 3: vectors come, and those of complete batches are proposed for the sum
+
+    def _take_vector(self, user: str, signature: bytes, tail: memoryview) -> None:
+        size = self._setting.vector_bytes
+        if len(tail) != size:
+            raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
+        self._verify(user, signature, "upload", *self._roster.upload_to_sign(self._sharers))
+        self._uploads.add(user, signature, read_words(tail, self._setting.quantiser.ring, user))
 
     def _propose(self) -> Outgoing:
         # Of an incomplete batch nobody was asked for a vector; absent are only those who did not answer.
@@ -407,15 +344,28 @@ class AgreedRound(ABC):
         self._absent = frozenset(user for user, state in self._states.items() if state in gone)
         left = self._states.keys() - self._absent
         self._end_phase()
-        self._grouping.demand(left, "uploaded")
-        included = {user for group in self._grouping.complete(left) for user in group.identities}
-        self._included = tuple(sorted(self._roster.position[user] for user in included))
+        self._demand_batches(left, "uploaded")
+        self._included = self._places(user for group in self._grouping.complete(left) for user in group.identities)
         self._excluded = tuple(sorted(frozenset(self._sharers).difference(self._included)))
         self._agreement = self._roster.agreement_to_sign(self._sharers, self._included, self._excluded)
         self._learned = self._components()
         self._next_step = self._open
         proposal = encode(Proposal(*self._head, self._included, self._excluded))
         return dict.fromkeys(self._users(self._sharers), proposal)
+
+    def _components(self) -> tuple[tuple[str, ...], ...]:
+        """Return the included users, apart where no mask joins them: each part has a sum of its own."""
+        users = self._users(self._included)
+        batches = enumerate(self._grouping.groups)
+        number = {user: number for number, group in batches for user in group.identities}
+        groups = np.array([number[user] for user in users])
+        parts = self._roster.graph.components(np.array(self._included), groups)
+        return tuple(
+            tuple(user for user, part in zip(users, parts.tolist(), strict=True) if part == number)
+            for number in range(int(parts.max(initial=-1)) + 1)
+        )
+
+    # --- phase 4: signatures under the agreement come, and are shown to those who signed
 
     def _open(self) -> Outgoing:
         self._end_phase()
@@ -430,33 +380,66 @@ class AgreedRound(ABC):
         self._next_step, self._opened = self._end, True
         return dict.fromkeys(self._signatures, encode(Opening(*self._head, signers, (*agreed, *uploaded))))
 
+    # --- phase 5: last answers come (_take_secret), and the masks are taken off
+
     def _end(self) -> Outgoing:
         self._end_phase()
         self._next_step = None
         return {}
 
-    def _end_phase(self) -> None:
-        self._states = {user: SERVER_TABLE_ENDS.get(state, state) for user, state in self._states.items()}
+    def finish(self) -> RoundResult:
+        """Open what the agreement calls for, and return the sum over the included users.
 
-    def _demand(self, users: list[str], done: str) -> None:
-        self._demand_responders(len(users), done)
-        self._grouping.demand(users, done)
+        Vectors, shares and boxes are let go of: what may come late is only counted.
+        """
+        if self._over:
+            raise UsageError(f"round {self.round} is over; a round is finished once")
+        if self._next_step is not None:
+            raise UsageError("the round is not over; advance until nothing is to be sent")
+        total = self._uploads.total
+        try:
+            self._remove_masks(total)
+        finally:
+            self._end_round()
+        users = tuple(self._users(self._included))
+        try:
+            learned = LearnedSum(users, dequantise(total, self._setting.quantiser, len(users)))
+        except PeerError as error:
+            raise TooFewUsers(f"round {self.round} gave no sum: {error}") from None
+        self._ended_as_agreed = True
+        return RoundResult(self.round, (learned,), self._lost_batches(), dict(self.liars))
 
-    def _demand_responders(self, users: int, done: str) -> None:
-        if users < self._roster.users_needed:
-            raise TooFewUsers(
-                f"{users} of {len(self._roster.lines)} users {done}; {self._roster.users_needed} are needed"
-            )
+    def _end_round(self) -> None:
+        """Let go of everything large; who was heard, and what could be opened, stays known."""
+        self._over = True
+        self._setting = self._setting.without_model()
+        self._grouping.drop_calls()
+        self._uploads.clear()
+        self._drop_secrets()
+        if self._next_step != self._fix_roster:
+            self._set_roster(self._roster.lines)
 
-    def _users(self, places: Iterable[int]) -> list[str]:
-        return [self._roster.lines[place].user for place in places]
+    def _lost_batches(self) -> dict[bytes, str]:
+        """Return the batches that absent users are missing from, and the reason: they lied, or did not answer."""
+        reasons = {}
+        for group in self._grouping.groups:
+            missing = self._absent.intersection(group.identities)
+            if group.name and missing:
+                lies = [f"{user} {self.liars[user]}" for user in sorted(missing & self.liars.keys())]
+                reasons[group.name] = "; ".join(lies) or silence(missing)
+        return reasons
 
-    def _components(self) -> tuple[tuple[str, ...], ...]:
-        """Return the included users, apart where no mask joins them: each part has a sum of its own."""
-        users = self._users(self._included)
-        groups = np.array([self._grouping.number[user] for user in users])
-        parts = self._roster.graph.components(np.array(self._included), groups)
-        return tuple(
-            tuple(user for user, part in zip(users, parts.tolist(), strict=True) if part == number)
-            for number in range(int(parts.max(initial=-1)) + 1)
-        )
+    # --- at any moment
+
+    def exposure(self) -> Exposure:
+        """Return what the bytes received so far would open (§8).
+
+        In a sealed round: the included users, one set for each part that no mask joins to the rest, from the
+        moment the opening was sent. In an unsealed one: the same if it ended as agreed and nothing irregular came;
+        otherwise of everybody whose vector came anything may be known.
+        """
+        if all(group.name for group in self._grouping.groups):
+            return Exposure(self._learned if self._opened else ())
+        if self._ended_as_agreed and not self._irregular:
+            return Exposure(self._learned)
+        return Exposure(unknown=tuple(sorted(self._vectors_from)))
