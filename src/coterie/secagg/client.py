@@ -64,18 +64,14 @@ class SealedClient:
             case _:
                 return self._phase(message)
 
-    def _phase(self, message: Message) -> bytes | memoryview | None:
-        """Answer in the phases of an inner protocol; there is no answer to a call without a seal."""
-        scope = getattr(message, "scope", "")
-        participant = self._rounds.get(scope)
-        if participant is None or not is_phase(message):
-            with self.membership.record(scope) as record:
-                state = self._state(record, scope)
-            raise refusal(self._table, state, message, "the server")
-        answer = participant.take(message)
-        if participant.finished and self._rounds.get(scope) is participant:
-            del self._rounds[scope]
-        return answer
+    def _state(self, record: DeviceRecord, scope: str) -> ClientState:
+        if not record.charter:
+            return ClientState.OUTSIDE
+        if scope in self._rounds:
+            return ClientState.ANSWERING
+        return ClientState.CALLED if scope in self._tasks else ClientState.READY
+
+    # --- a call: is it for a round that this device may seal?
 
     def _answer_call(self, message: RoundCall) -> Task:
         terms = called_terms(message)
@@ -87,13 +83,6 @@ class SealedClient:
         self._tasks[message.scope] = task
         self._rounds.pop(message.scope, None)
         return task
-
-    def _state(self, record: DeviceRecord, scope: str) -> ClientState:
-        if not record.charter:
-            return ClientState.OUTSIDE
-        if scope in self._rounds:
-            return ClientState.ANSWERING
-        return ClientState.CALLED if scope in self._tasks else ClientState.READY
 
     def _check(self, task: Task, record: DeviceRecord) -> tuple[Charter, InnerProtocol]:
         """Refuse a round that this device must not seal (§3); return its charter and inner protocol."""
@@ -119,6 +108,8 @@ class SealedClient:
         least = protocol.least_included([len(charter.members)], charter.privacy)
         check_terms(task.terms, least, configuration)
         return charter, protocol
+
+    # --- the seal, once the update is there
 
     def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> memoryview:
         """Return the first answer to a task, after the update was quantised and masked.
@@ -151,10 +142,6 @@ class SealedClient:
                 self._rounds[task.scope] = participant
         return answer
 
-    def _participant(self, protocol: InnerProtocol, party: Party, threads: int) -> Participant:
-        """Return this user's side of a round that is about to be sealed."""
-        return protocol.participant(party, threads)
-
     def _party(self, task: Task, charter: Charter) -> Party:
         return Party(
             user=self.user,
@@ -168,12 +155,31 @@ class SealedClient:
             largest_roster=self.membership.configuration.largest_roster,
         )
 
+    def _participant(self, protocol: InnerProtocol, party: Party, threads: int) -> Participant:
+        """Return this user's side of a round that is about to be sealed."""
+        return protocol.participant(party, threads)
+
     def resend_sealed(self, scope: str, round_: int) -> memoryview:
         """Return the stored bytes of the last sealed round, to send them once more after a lost connection."""
         with self.membership.record(scope) as record:
             if record.sealed_round != round_ or not record.sealed_message:
                 raise UsageError(f"round {round_} of scope {scope!r} is not the last that this device sealed")
             return record.sealed_message
+
+    # --- the phases of the inner protocol
+
+    def _phase(self, message: Message) -> bytes | memoryview | None:
+        """Answer in the phases of an inner protocol; there is no answer to a call without a seal."""
+        scope = getattr(message, "scope", "")
+        participant = self._rounds.get(scope)
+        if participant is None or isinstance(message, UnsealedCall):
+            with self.membership.record(scope) as record:
+                state = self._state(record, scope)
+            raise refusal(self._table, state, message, "the server")
+        answer = participant.take(message)
+        if participant.finished and self._rounds.get(scope) is participant:
+            del self._rounds[scope]
+        return answer
 
 
 def flat_update(update: Update, terms: Terms) -> Floats:
@@ -190,11 +196,6 @@ def rounding_key(secret: bytes, terms: Terms) -> Seed:
     The same update under the same terms gives the same words, so that repeating a round shows nothing new (§1).
     """
     return Seed(hkdf_expand(secret, enc("coterie/v2/rounding", terms.digest)))
-
-
-def is_phase(message: Message) -> bool:
-    """Return whether a message belongs to the phases of an inner protocol."""
-    return any(type(message) in protocol.from_server for protocol in PROTOCOLS.values())
 
 
 class UnsealedClient:

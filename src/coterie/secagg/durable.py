@@ -7,12 +7,12 @@ import msgspec
 from coterie.errors import UsageError
 from coterie.secagg.batch.charter import Charter
 from coterie.secagg.batch.membership import DeviceStore, Membership, decode_stored
-from coterie.secagg.client import SealedClient, is_phase
+from coterie.secagg.client import SealedClient
 from coterie.secagg.crypto.quantiser import Update
 from coterie.secagg.protocols import PROTOCOLS
 from coterie.secagg.protocols.interface import StorableParticipant, StorableProtocol, Task
 from coterie.secagg.wire.framing import Data, Message
-from coterie.secagg.wire.messages import CLIENT_SEALED, ClientState, RoundCall, Terms, refusal
+from coterie.secagg.wire.messages import CLIENT_SEALED, ClientState, RoundCall, Terms, UnsealedCall, refusal
 
 
 class _StoredRound(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -83,7 +83,7 @@ class DurableClient(SealedClient):
             stored = decode_stored(_decoder, slot.content) if slot.content else None
             if charter is not None and stored is not None and stored.charter == charter.digest:
                 participant = self._restored(charter, stored)
-                if not is_phase(message):
+                if isinstance(message, UnsealedCall):
                     raise refusal(CLIENT_SEALED, ClientState.ANSWERING, message, "the server")
                 answer = participant.take(message)
                 stored.participant = b"" if participant.finished else participant.store()

@@ -4,12 +4,14 @@ What is shared, and what is given back after the agreement, is for each inner pr
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from threading import Lock
 
 import numpy as np
 
 from coterie.errors import PeerError
+from coterie.secagg.batch.charter import LARGEST_NAME, VerifyMember
 from coterie.secagg.crypto.keys import SIGNATURE_BYTES, Seed, ShareKey, verify_signature
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import Words
@@ -32,7 +34,7 @@ from coterie.secagg.protocols.agreement.messages import (
     ServerPhase,
     SharersCall,
 )
-from coterie.secagg.protocols.agreement.roster import Roster, check_positions, check_roster
+from coterie.secagg.protocols.agreement.roster import Roster, check_line, check_positions
 from coterie.secagg.protocols.interface import Party
 from coterie.secagg.wire.framing import Message, blank, encode, rewrite
 from coterie.secagg.wire.messages import following
@@ -261,3 +263,49 @@ class AgreedParticipant(ABC):
 
     def _name(self, place: int) -> str:
         return repr(self._roster.lines[place].user)
+
+
+def check_roster(
+    roster: Roster,
+    own: Advertisement,
+    batch: Mapping[str, bytes],
+    verify_member: VerifyMember,
+    *,
+    least: int,
+    most: int,
+) -> None:
+    """Refuse a roster in which this user could be deceived about whom its round is with (§5).
+
+    `batch` holds the identity keys of the user's own batch. Signatures are verified for the user's neighbours,
+    with whom it shares masks; of everyone else only the identity key matters, for the agreement.
+    """
+    if not least <= len(roster.lines) <= most:
+        raise PeerError(f"the server's roster has {len(roster.lines)} users; this round takes {least} to {most}")
+    _check_lines(roster, batch)
+    mine = roster.position.get(own.user)
+    if mine is None:
+        raise PeerError(f"the server's roster does not have {own.user!r}, this device's user")
+    line = roster.lines[mine]
+    if (line.mask_key, line.share_key, line.signature) != (own.mask_key, own.share_key, own.signature):
+        raise PeerError(f"the server's roster has {own.user!r}, this device's user, with other keys than it sent")
+    for position in roster.graph.neighbours(mine):
+        check_line(roster.lines[position], roster.context, masks=roster.has_masks)
+    for line in roster.lines:
+        # Not just truth: a coroutine that nobody awaited would be true.
+        if verify_member(line.user, line.identity) is not True:
+            raise PeerError(f"verify_member refused {line.user!r} with the identity {line.identity.hex()}")
+
+
+def _check_lines(roster: Roster, batch: Mapping[str, bytes]) -> None:
+    """Refuse users out of order or twice, keys that come twice, and other identity keys than the charter's."""
+    for earlier, later in pairwise(roster.lines):
+        if earlier.user.encode() >= later.user.encode():
+            raise PeerError(f"the server's roster is not in order, or has {later.user!r} twice")
+    for line in roster.lines:
+        if len(line.user.encode()) > LARGEST_NAME:
+            raise PeerError(f"the server's roster has an id of {len(line.user.encode())} bytes: {line.user!r}")
+        if line.identity != batch.get(line.user, line.identity):
+            raise PeerError(f"the server's roster has {line.user!r} with another identity key than the charter")
+    for kind in ("identity", "mask_key", "share_key") if roster.has_masks else ("identity", "share_key"):
+        if len({getattr(line, kind) for line in roster.lines}) < len(roster.lines):
+            raise PeerError(f"two users of the server's roster have the same {kind.replace('_', ' ')}")

@@ -3,7 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
@@ -13,12 +13,12 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from coterie.errors import PeerError
-from coterie.secagg.batch.charter import LARGEST_NAME, Parameters, VerifyMember
+from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import KEY_BYTES, MaskKey, Seed, ShareKey, check_exchange_key, verify_signature
 from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import RING_32
-from coterie.secagg.protocols.agreement.messages import Advertisement, Positions, RosterLine
+from coterie.secagg.protocols.agreement.messages import Positions, RosterLine
 from coterie.secagg.protocols.interface import RoundSetting
 from coterie.values import IntArray
 
@@ -321,49 +321,3 @@ def check_line(line: RosterLine, context: bytes, *, masks: bool = True) -> None:
     check_exchange_key(line.share_key, ShareKey.kind, line.user)
     signed = (context, line.user, line.mask_key, line.share_key)
     verify_signature(line.identity, line.signature, "advertise", *signed, who=line.user)
-
-
-def check_roster(
-    roster: Roster,
-    own: Advertisement,
-    batch: Mapping[str, bytes],
-    verify_member: VerifyMember,
-    *,
-    least: int,
-    most: int,
-) -> None:
-    """Refuse a roster in which this user could be deceived about whom its round is with (§5).
-
-    `batch` holds the identity keys of the user's own batch. Signatures are verified for the user's neighbours,
-    with whom it shares masks; of everyone else only the identity key matters, for the agreement.
-    """
-    if not least <= len(roster.lines) <= most:
-        raise PeerError(f"the server's roster has {len(roster.lines)} users; this round takes {least} to {most}")
-    _check_lines(roster, batch)
-    mine = roster.position.get(own.user)
-    if mine is None:
-        raise PeerError(f"the server's roster does not have {own.user!r}, this device's user")
-    line = roster.lines[mine]
-    if (line.mask_key, line.share_key, line.signature) != (own.mask_key, own.share_key, own.signature):
-        raise PeerError(f"the server's roster has {own.user!r}, this device's user, with other keys than it sent")
-    for position in roster.graph.neighbours(mine):
-        check_line(roster.lines[position], roster.context, masks=roster.has_masks)
-    for line in roster.lines:
-        # Not just truth: a coroutine that nobody awaited would be true.
-        if verify_member(line.user, line.identity) is not True:
-            raise PeerError(f"verify_member refused {line.user!r} with the identity {line.identity.hex()}")
-
-
-def _check_lines(roster: Roster, batch: Mapping[str, bytes]) -> None:
-    """Refuse users out of order or twice, keys that come twice, and other identity keys than the charter's."""
-    for earlier, later in pairwise(roster.lines):
-        if earlier.user.encode() >= later.user.encode():
-            raise PeerError(f"the server's roster is not in order, or has {later.user!r} twice")
-    for line in roster.lines:
-        if len(line.user.encode()) > LARGEST_NAME:
-            raise PeerError(f"the server's roster has an id of {len(line.user.encode())} bytes: {line.user!r}")
-        if line.identity != batch.get(line.user, line.identity):
-            raise PeerError(f"the server's roster has {line.user!r} with another identity key than the charter")
-    for kind in ("identity", "mask_key", "share_key") if roster.has_masks else ("identity", "share_key"):
-        if len({getattr(line, kind) for line in roster.lines}) < len(roster.lines):
-            raise PeerError(f"two users of the server's roster have the same {kind.replace('_', ' ')}")
