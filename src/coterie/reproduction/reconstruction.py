@@ -6,7 +6,7 @@ server takes the sums apart. Linear attacks are judged by second moments of the 
 
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from coterie.attacks.view import ServerView
 from coterie.experiment.parts import Parts, prepare
 from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Windows
+from coterie.simulation.processes import CheckStop, go_on
 from coterie.training.engine.stacked_trainer import make_trainer
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten
@@ -68,13 +69,11 @@ class FinalRounds:
         )
 
 
-def attack_windows(
-    spec: Spec, windows: Windows, after_round: Callable[[int], None] = lambda _: None
-) -> dict[str, Any]:
+def attack_windows(spec: Spec, windows: Windows, check_stop: CheckStop = go_on) -> dict[str, Any]:
     """Train as a spec says, attack the windows of each final rate, and return a record."""
     started = time.perf_counter()
     parts = prepare(spec)
-    by_rate = _observe(parts, windows, after_round)
+    by_rate = _observe(parts, windows, check_stop)
     record = {f"{rate:g}": score_methods(final, windows) for rate, final in by_rate.items()}
     return {"rates": record, "seconds": round(time.perf_counter() - started, 1), "made_with": made_with(parts)}
 
@@ -91,13 +90,13 @@ def made_with(parts: Parts) -> dict[str, str]:
     }
 
 
-def _observe(parts: Parts, windows: Windows, after_round: Callable[[int], None]) -> dict[float, FinalRounds]:
+def _observe(parts: Parts, windows: Windows, check_stop: CheckStop) -> dict[float, FinalRounds]:
     """Train until the spec's last round, then at each final rate, and return what was seen there."""
     model = flatten(parts.model).to(parts.trainer.device)
     rounds = _Rounds(parts, 0, np.zeros(parts.user_data.users, dtype=np.int64))
     for step in range(parts.spec.training.rounds):
         model = model + parts.trainer.mean(model, rounds.users(), step).vector
-        after_round(step + 1)
+        check_stop()
     return {rate: _observe_final_rounds(parts, rounds.copy(), model, rate, windows) for rate in windows.rates}
 
 

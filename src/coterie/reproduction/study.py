@@ -3,26 +3,22 @@
 Several are trained at a time, and each result is written down as it comes.
 """
 
-import signal
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator
+from concurrent.futures import as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.synchronize import Event
 
 import numpy as np
 import torch
 
 from coterie.audit.measures import RunningMeasures
-from coterie.errors import CoterieError
 from coterie.experiment.parts import prepare
 from coterie.experiment.plain import PlainAggregation
 from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Experiment, PlannedRun, ReportProgress
 from coterie.reproduction.outcome import ExperimentRecord, ResultFile
 from coterie.reproduction.reconstruction import attack_windows, made_with
+from coterie.simulation.processes import CheckStop, go_on, worker_processes
 from coterie.training.data.published import DATASETS, load
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten
@@ -32,7 +28,7 @@ PROCESSES_ON_A_GPU = 4
 """Runs side by side on one GPU: small models leave most of it idle."""
 
 
-def train(spec: Spec, after_round: Callable[[int], None] = lambda _: None) -> ExperimentRecord:
+def train(spec: Spec, check_stop: CheckStop = go_on) -> ExperimentRecord:
     """Train a model as a spec says, adding updates up plainly, and return what came out as a record.
 
     The cohorts, losses and updates are those of `coterie run` with the same spec and plain aggregation.
@@ -55,7 +51,7 @@ def train(spec: Spec, after_round: Callable[[int], None] = lambda _: None) -> Ex
         if (step + 1) % spec.evaluate_every == 0 or step + 1 == spec.training.rounds:
             tested = evaluate(parts.model, parameters, parts.user_data, workers=parts.trainer.workers)
             curve[step + 1] = round(100 * tested.accuracy, 2)
-        after_round(step + 1)
+        check_stop()
     now = measures.now
     return {
         "curve": curve,
@@ -106,50 +102,17 @@ def run_missing(experiment: Experiment, results: ResultFile, machine: Machine, r
 def _outcomes(runs: list[PlannedRun], processes: int) -> Iterator[tuple[PlannedRun, ExperimentRecord]]:
     """Yield the runs with their records, as they end."""
     if processes == 1:
-        for run in runs:
-            yield run, _result(run)
+        yield from ((run, _result(run)) for run in runs)
         return
     # A new interpreter for each: a GPU cannot be shared through a fork.
-    context = get_context("spawn")
-    stop = context.Event()
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_worker, initargs=(stop,))
-    try:
-        waiting = {pool.submit(_work, run): run for run in runs}
+    with worker_processes(_result, processes, "spawn") as submit:
+        waiting = {submit(run): run for run in runs}
         for future in as_completed(waiting):
             yield waiting[future], future.result()
-    except BrokenProcessPool:
-        raise CoterieError(
-            "a worker process died, perhaps for want of memory; try again with fewer processes"
-        ) from None
-    finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
 
 
-class _StoppedError(Exception):
-    """The main process waits for no more results."""
-
-
-_stop: Event
-
-
-def _start_worker(stop: Event) -> None:
-    """Keep the sign to stop in a worker process; only the main process answers to Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    global _stop  # noqa: PLW0603 - a worker process holds nothing else
-    _stop = stop
-
-
-def _result(run: PlannedRun, after_round: Callable[[int], None] = lambda _: None) -> ExperimentRecord:
+def _result(run: PlannedRun, check_stop: CheckStop = go_on) -> ExperimentRecord:
     """Train a run's model, and attack it if that is planned."""
     if run.windows is None:
-        return train(run.spec, after_round)
-    return attack_windows(run.spec, run.windows, after_round)
-
-
-def _work(run: PlannedRun) -> ExperimentRecord:
-    def check_stop(_rounds: int) -> None:
-        if _stop.is_set():
-            raise _StoppedError
-
-    return _result(run, check_stop)
+        return train(run.spec, check_stop)
+    return attack_windows(run.spec, run.windows, check_stop)

@@ -1,21 +1,17 @@
 """One trial of one scheme, round after round, and many of them, in one process or in several."""
 
 import math
-import signal
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import islice
-from multiprocessing import get_context
-from multiprocessing.synchronize import Event
 
 import numpy as np
 
 from coterie.audit import IsolatedUsers, RunningMeasures
-from coterie.errors import CoterieError
 from coterie.selection import PlanSelector, Selector, join, leave
+from coterie.simulation.processes import CheckStop, go_on, worker_processes
 from coterie.simulation.setting import Scheme, Simulation
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray, LogBuilder, ParticipationLog
 from coterie.values.checks import check_count
@@ -52,14 +48,14 @@ def run_trial(
     simulation: Simulation,
     scheme: int,
     trial: int,
-    stopped: Callable[[], bool] = lambda: False,
+    check_stop: CheckStop = go_on,
     log_builder: LogBuilder | None = None,
 ) -> Trial:
     """Run one trial of one scheme.
 
     Randomness is a function of (seed, trial) for who is available, is lost, comes and goes, and of (seed,
-    trial, scheme) for the selection: schemes meet the same world, and no trial depends on another. Once
-    `stopped` says so, the trial ends with a KeyboardInterrupt. `log_builder` is given every round's learned sets.
+    trial, scheme) for the selection: schemes meet the same world, and no trial depends on another. `check_stop`
+    is called before every round. `log_builder` is given every round's learned sets.
     """
     world = np.random.default_rng((simulation.seed, trial, 0))
     online = simulation.availability.rounds(np.random.default_rng((simulation.seed, trial, 1)))
@@ -69,8 +65,7 @@ def run_trial(
     isolation = _Isolation(simulation.availability.users)
     table = np.empty((len(MEASURES), simulation.rounds))
     for round_ in range(simulation.rounds):
-        if stopped():
-            raise KeyboardInterrupt
+        check_stop()
         population.turn_over(world)
         cohort = population.choose(next(online), measures.participation, rng)
         survives = world.random(simulation.availability.users) >= simulation.lost if simulation.lost else None
@@ -187,35 +182,8 @@ def run_trials(simulation: Simulation, trials: int, processes: int) -> Iterator[
 
 def _in_processes(simulation: Simulation, tasks: Iterator[tuple[int, int]], processes: int) -> Iterator[Trial]:
     """Yield the tasks' trials in order; a few are under way ahead of the one that is waited for."""
-    context = get_context("forkserver")
-    stop = context.Event()
-    pool = ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_start_worker, initargs=(simulation, stop)
-    )
-    try:
-        under_way = deque(pool.submit(_work, *task) for task in islice(tasks, 4 * processes))
+    with worker_processes(partial(run_trial, simulation), processes, "forkserver") as submit:
+        under_way = deque(submit(*task) for task in islice(tasks, 4 * processes))
         while under_way:
             yield under_way.popleft().result()
-            under_way.extend(pool.submit(_work, *task) for task in islice(tasks, 1))
-    except BrokenProcessPool:
-        raise CoterieError(
-            "a worker process died, perhaps for want of memory; try again with fewer processes"
-        ) from None
-    finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
-
-
-_simulation: Simulation
-_stopped: Callable[[], bool]
-
-
-def _start_worker(simulation: Simulation, stop: Event) -> None:
-    """Keep the simulation in a worker process; only the main process answers to Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    global _simulation, _stopped
-    _simulation, _stopped = simulation, stop.is_set
-
-
-def _work(scheme: int, trial: int) -> Trial:
-    return run_trial(_simulation, scheme, trial, _stopped)
+            under_way.extend(submit(*task) for task in islice(tasks, 1))
