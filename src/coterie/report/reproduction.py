@@ -15,6 +15,7 @@ from coterie.report.figures import KEY_METRICS, can_draw, draw_panels
 from coterie.report.run.comparison import mean_curve
 from coterie.reproduction.definition import Experiment
 from coterie.reproduction.outcome import ACCURACY, ExperimentRecord, ResultFile, Row, read_simulated, record_path
+from coterie.selection import privacy_of
 from coterie.storage.files import write_file
 
 FigureData = dict[str, Any]
@@ -129,7 +130,8 @@ def _measures(experiment: Experiment, record: ExperimentRecord) -> list[dict[str
 
 def _tradeoff(experiment: Experiment, record: ExperimentRecord) -> dict[str, Any]:
     """C over T: a line for each dropout that all users share, and one for dropouts that are drawn."""
-    levels = [int(scheme.removeprefix("T")) for scheme in experiment.schemes]
+    per_round = experiment.spec["selection"]["per_round"]
+    levels = [privacy_of(scheme, per_round) for scheme in experiment.schemes]
     lines = []
     for setting in (each.name for each in experiment.settings):
         values = [record["values"][setting][scheme]["value"] for scheme in experiment.schemes]

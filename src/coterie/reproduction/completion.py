@@ -4,8 +4,9 @@ Experiments without training are closed forms and the measures of simulated sele
 """
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,15 @@ from coterie.reproduction.outcome import (
     write_simulated,
 )
 from coterie.reproduction.study import Machine, run_missing
-from coterie.selection import AvailabilityModel, RedrawnDropout, Selector, selector_named
-from coterie.simulation import Scheme, Simulation, Summary, Trial, run_trial, run_trials
+from coterie.selection import (
+    AvailabilityModel,
+    RedrawnDropout,
+    Selector,
+    knows_users,
+    privacy_of,
+    selector_named,
+)
+from coterie.simulation import Scheme, Simulation, Summary, Trial, run_trial, run_trials, selector_name
 from coterie.storage.files import make_folder_of
 from coterie.theory import (
     bernoulli_exposure_bound,
@@ -94,34 +102,28 @@ def _summaries(experiment: Experiment, spec: Spec, processes: int, report: Repor
     return dict(zip(experiment.schemes, summaries, strict=True))
 
 
-_UNSEALED = " unsealed"
-_KNOWING = ("sorted", "mixed30", "mixed50", "together")
-"""Plans that are made for the users whom a trial draws."""
-
-
 def _trials(experiment: Experiment, spec: Spec, processes: int) -> Iterator[list[Trial]]:
-    """Yield trial after trial, each with the result of every scheme; batches of one are random selection."""
+    """Yield trial after trial, each with the result of every scheme."""
     users, per_round, rounds_per_day = spec.data.users, spec.selection.per_round, spec.selection.rounds_per_day
-    names = ["random" if name == "T1" else name.removesuffix(_UNSEALED) for name in experiment.schemes]
-    if not rounds_per_day and not any(name.endswith(_KNOWING) for name in names):
+    if not rounds_per_day and not any(knows_users(selector_name(scheme)) for scheme in experiment.schemes):
         rng = np.random.default_rng(spec.seed)
-        selectors = [selector_named(name, users, per_round, None, rng=rng) for name in names]
-        simulation = _simulation(experiment, spec, selectors, RedrawnDropout(_dropouts(spec), users))
+        selector_of = partial(selector_named, users=users, per_round=per_round, dropout=None, rng=rng)
+        simulation = _simulation(experiment, spec, selector_of, RedrawnDropout(_dropouts(spec), users))
         yield from run_trials(simulation, experiment.trials, processes)
         return
     for trial in range(experiment.trials):
         world = World(trial, drawn_dropout(trial, _dropouts(spec), users), spec.selection.lost, rounds_per_day)
-        selectors = [world.selector(name, per_round) for name in names]
-        simulation = _simulation(experiment, spec, selectors, world.model)
-        yield [run_trial(simulation, scheme, trial) for scheme in range(len(names))]
+        simulation = _simulation(experiment, spec, partial(world.selector, per_round=per_round), world.model)
+        yield [run_trial(simulation, scheme, trial) for scheme in range(len(experiment.schemes))]
 
 
 def _simulation(
-    experiment: Experiment, spec: Spec, selectors: Sequence[Selector], availability: AvailabilityModel
+    experiment: Experiment, spec: Spec, selector_of: Callable[[str], Selector], availability: AvailabilityModel
 ) -> Simulation:
+    """Return what is simulated; batches of one are random selection."""
     schemes = tuple(
-        Scheme(name, selector, sealed=not name.endswith(_UNSEALED))
-        for name, selector in zip(experiment.schemes, selectors, strict=True)
+        Scheme.named(scheme, lambda name: selector_of("random" if name == "T1" else name))
+        for scheme in experiment.schemes
     )
     return Simulation(
         spec.data.users,
@@ -144,11 +146,7 @@ def _with_spread(summary: Summary, measure: str) -> dict[str, float]:
 def _family(experiment: Experiment, spec: Spec, _processes: int, _report: ReportProgress) -> ExperimentRecord:
     """The sizes of the families that schemes choose from."""
     users, per_round = spec.data.users, spec.selection.per_round
-    levels = {"random": 1, "weighted": 1, "partition": per_round}
-    sizes = {
-        scheme: family_size(users, per_round, levels.get(scheme) or int(scheme.removeprefix("T")))
-        for scheme in experiment.schemes
-    }
+    sizes = {scheme: family_size(users, per_round, privacy_of(scheme, per_round)) for scheme in experiment.schemes}
     (setting,) = experiment.settings
     return {"values": {setting.name: {scheme: {"value": size, "spread": 0.0} for scheme, size in sizes.items()}}}
 
@@ -158,7 +156,7 @@ def _tradeoff(experiment: Experiment, spec: Spec, processes: int, report: Report
     users, per_round = spec.data.users, spec.selection.per_round
     analytic = {
         f"p = {dropout:g}": {
-            scheme: {"value": cardinality(users, per_round, int(scheme.removeprefix("T")), dropout), "spread": 0.0}
+            scheme: {"value": cardinality(users, per_round, privacy_of(scheme, per_round), dropout), "spread": 0.0}
             for scheme in experiment.schemes
         }
         for dropout in _dropouts(spec)

@@ -271,6 +271,27 @@ _RECORD = "who was online when; give a record of availability"
 _ORDERS = {"text": one_least_served, "uniform": uniform}
 _VARIANT = "|".join(VARIANTS).replace("mixed30", r"mixed\d{1,3}")
 _BATCHES = re.compile(rf"[Tt](\d{{1,9}})(?:-({_VARIANT}))?")
+_MADE_FOR_USERS = ("sorted", "mixed", "together")
+
+
+def privacy_of(scheme: str, per_round: int) -> int:
+    """Return the T of a scheme: as its name says, K of a partition, and 1 where users are chosen one by one.
+
+    >>> [privacy_of(scheme, per_round=12) for scheme in ("T6-sorted", "partition", "random")]
+    [6, 12, 1]
+    """
+    parts = _BATCHES.fullmatch(scheme)
+    return int(parts[1]) if parts else per_round if scheme == "partition" else 1
+
+
+def knows_users(scheme: str) -> bool:
+    """Return whether a scheme's plan is made for its users: by their dropout, or by when they are online.
+
+    >>> knows_users("T6-mixed30"), knows_users("T6-dealt")
+    (True, False)
+    """
+    parts = _BATCHES.fullmatch(scheme)
+    return parts is not None and (parts[2] or "").startswith(_MADE_FOR_USERS)
 
 
 def selector_named(

@@ -5,7 +5,7 @@ Out: T, F, C, isolated users and skipped rounds of each scheme, with their sprea
 """
 
 from coterie.simulation.result import SimulationResult, Summary, check_size, simulate
-from coterie.simulation.setting import Scheme, Simulation, room_for_newcomers
+from coterie.simulation.setting import Scheme, Simulation, room_for_newcomers, selector_name
 from coterie.simulation.trial import MEASURES, MOST_USERS_FOR_ISOLATION, Trial, run_trial, run_trials, trial_log
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "room_for_newcomers",
     "run_trial",
     "run_trials",
+    "selector_name",
     "simulate",
     "trial_log",
 ]

@@ -1,13 +1,21 @@
 """What to simulate: schemes, also by their names, users, rounds, and who is lost, leaves and joins."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from coterie.errors import UsageError
 from coterie.selection import AvailabilityModel, BatchSelector, PlanSelector, Selector
 from coterie.values import BatchPlan
 from coterie.values.checks import check_count, check_parameters, check_probability
+
+_UNSEALED = " unsealed"
+"""Ends the name of a scheme that has no seal."""
+
+
+def selector_name(scheme: str) -> str:
+    """Return the name of a scheme's selector, which is the same with and without the seal."""
+    return scheme.removesuffix(_UNSEALED)
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,20 @@ class Scheme:
     name: str
     selector: Selector
     sealed: bool = True
+
+    @classmethod
+    def named(cls, name: str, selector_of: Callable[[str], Selector]) -> "Scheme":
+        """Return a scheme by its name, such as "T6" or "T6 unsealed"; `selector_of` gives the selector of "T6".
+
+        >>> from coterie.selection import RandomSelector
+        >>> Scheme.named("random unsealed", lambda name: RandomSelector(per_round=len(name)))
+        Scheme(name='random unsealed', selector=RandomSelector(per_round=6), sealed=False)
+        """
+        return cls(name, selector_of(selector_name(name)), sealed=not name.endswith(_UNSEALED))
+
+    def unsealed(self) -> "Scheme":
+        """Return the same scheme without the seal, under a name that says so."""
+        return Scheme(f"{self.name}{_UNSEALED}", self.selector, sealed=False)
 
 
 @dataclass(frozen=True)
@@ -99,5 +121,5 @@ def schemes_of(
     for name, selector in (*selectors, *of_plan):
         schemes.append(Scheme(name, selector))
         if lost > 0 and isinstance(selector, PlanSelector):
-            schemes.append(Scheme(f"{name} unsealed", selector, sealed=False))
+            schemes.append(schemes[-1].unsealed())
     return tuple(schemes)

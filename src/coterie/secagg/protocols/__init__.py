@@ -16,9 +16,6 @@ _ALL: tuple[InnerProtocol, ...] = (Open(), SecAgg(), SecAggPlus(), LightSecAgg()
 PROTOCOLS: dict[str, InnerProtocol] = {protocol.name: protocol for protocol in _ALL}
 """All inner protocols by the names that charters have."""
 DEFAULT_PROTOCOL = SecAggPlus.name
-"""The inner protocol of batches, and the one that a device permits, unless another is named."""
-
-DEFAULT_PROTOCOL = SecAggPlus.name
 """The inner protocol where none is named."""
 
 
