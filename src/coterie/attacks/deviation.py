@@ -15,7 +15,7 @@ import numpy as np
 from coterie.attacks.devices import DevicePopulation, Devices, ServerBehaviour
 from coterie.attacks.score import FOUND
 from coterie.errors import PeerError
-from coterie.secagg import InnerProtocol, Sum
+from coterie.secagg import InnerProtocol
 from coterie.values import FloatArray
 
 
@@ -60,8 +60,17 @@ class Deviation(ABC):
         return population
 
     @abstractmethod
+    def behaviours(self, devices: Devices, target: str) -> tuple[ServerBehaviour, ...]:
+        """Return what the server does, round by round: one whose sum is the update, or two that differ in it."""
+
     def estimate(self, devices: Devices, target: str) -> FloatArray:
         """Return the target's update as far as it can be had; a PeerError is a device's refusal."""
+        sums = [devices.sum(behaviour) for behaviour in self.behaviours(devices, target)]
+        if len(sums) == 1:
+            return sums[0].values
+        less, more = sorted(sums, key=lambda each: each.weight)
+        # Σ w_i x_i / Σ w_i over what one sum has more than the other.
+        return (more.values - less.values) / max(1, more.weight - less.weight)
 
 
 @dataclass(frozen=True)
@@ -74,12 +83,10 @@ class PartOfBatch(Deviation):
     name: ClassVar[str] = "asks part of a batch"
     loophole: ClassVar[str] = "the two sums differ in one user"
 
-    def estimate(self, devices: Devices, target: str) -> FloatArray:
-        """Return the difference of the two sums."""
-        whole = devices.sum(ServerBehaviour(devices.population.model))
-        return _difference(
-            whole, devices.sum(ServerBehaviour(devices.population.model, left_out=frozenset({target})))
-        )
+    def behaviours(self, devices: Devices, target: str) -> tuple[ServerBehaviour, ...]:
+        """Return a round with everyone, and one without the target."""
+        honest = ServerBehaviour(devices.population.model)
+        return honest, replace(honest, left_out=frozenset({target}))
 
 
 @dataclass(frozen=True)
@@ -89,10 +96,10 @@ class LosingUsers(Deviation):
     name: ClassVar[str] = "loses a user on purpose"
     loophole: ClassVar[str] = "the sum of whoever is left is opened, and the two sums differ in one user"
 
-    def estimate(self, devices: Devices, target: str) -> FloatArray:
-        """Return the difference of the two sums."""
-        whole = devices.sum(ServerBehaviour(devices.population.model))
-        return _difference(whole, devices.sum(ServerBehaviour(devices.population.model, lost=frozenset({target}))))
+    def behaviours(self, devices: Devices, target: str) -> tuple[ServerBehaviour, ...]:
+        """Return a round with everyone, and one that loses the target."""
+        honest = ServerBehaviour(devices.population.model)
+        return honest, replace(honest, lost=frozenset({target}))
 
 
 @dataclass(frozen=True)
@@ -108,11 +115,10 @@ class OtherModel(Deviation):
     name: ClassVar[str] = "shows one user another model"
     loophole: ClassVar[str] = "the others' updates are zero, so the sum is one user's"
 
-    def estimate(self, devices: Devices, target: str) -> FloatArray:
-        """Return the sum, to which the others add nothing."""
+    def behaviours(self, devices: Devices, target: str) -> tuple[ServerBehaviour, ...]:
+        """Return a round in which all but the target are sent the silencing model."""
         others = frozenset(devices.population.users) - {target}
-        got = devices.sum(ServerBehaviour(devices.population.model, models=dict.fromkeys(others, self.silencing)))
-        return got.values
+        return (ServerBehaviour(devices.population.model, models=dict.fromkeys(others, self.silencing)),)
 
 
 @dataclass(frozen=True)
@@ -124,12 +130,10 @@ class OtherRecipe(Deviation):
     name: ClassVar[str] = "sends one user another learning rate"
     loophole: ClassVar[str] = "the others' updates are zero, so the sum is one user's"
 
-    def estimate(self, devices: Devices, target: str) -> FloatArray:
-        """Return the sum, to which the others add nothing."""
+    def behaviours(self, devices: Devices, target: str) -> tuple[ServerBehaviour, ...]:
+        """Return a round in which all but the target are sent the silencing configuration."""
         others = frozenset(devices.population.users) - {target}
-        return devices.sum(
-            ServerBehaviour(devices.population.model, recipes=dict.fromkeys(others, self.silencing))
-        ).values
+        return (ServerBehaviour(devices.population.model, recipes=dict.fromkeys(others, self.silencing)),)
 
 
 @dataclass(frozen=True)
@@ -150,23 +154,11 @@ class OtherQuantiser(Deviation):
         weights = {**dict.fromkeys(population.users, self.others), target: self.heaviest}
         return replace(population, weights=weights, weight_cap=self.heaviest)
 
-    def estimate(self, devices: Devices, target: str) -> FloatArray:
-        """Return the difference of the two sums, by the distance of the two largest weights."""
+    def behaviours(self, devices: Devices, target: str) -> tuple[ServerBehaviour, ...]:
+        """Return a round that caps the target's weight just above the others', and one that does not cap it."""
         del target
-        low, high = (
-            devices.sum(
-                ServerBehaviour(
-                    devices.population.model, quantiser=replace(devices.rules.quantiser, weight_cap=cap)
-                )
-            )
-            for cap in (self.others + 1, self.heaviest)
-        )
-        return _difference(high, low)
-
-
-def _difference(more: Sum, less: Sum) -> FloatArray:
-    """Return Σ w_i x_i / Σ w_i over what one sum has more than the other."""
-    return (more.values - less.values) / max(1, more.weight - less.weight)
+        quantisers = (replace(devices.rules.quantiser, weight_cap=cap) for cap in (self.others + 1, self.heaviest))
+        return tuple(ServerBehaviour(devices.population.model, quantiser=each) for each in quantisers)
 
 
 def attempt(

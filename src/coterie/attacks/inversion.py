@@ -7,7 +7,6 @@ of few images: one step, a minibatch of one. From the mean update of a batch of 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -123,7 +122,15 @@ class Inversion:
     ) -> InversionResult:
         """Return images for each of several gradients (trials × D) at the model that the module holds."""
         model = model.to(gradients.device).eval()
-        labels = infer_labels(_split(gradients, _trained(model)), classes, self.images)
+        parameters = _trained(model)
+        dimension = sum(value.numel() for value in parameters.values())
+        if gradients.shape[1:] != (dimension,):
+            raise UsageError(
+                f"gradients of shape {tuple(gradients.shape)} were given for a model of {dimension} parameters"
+            )
+        name, last = list(parameters.items())[-1]
+        last_gradients = gradients[:, -last.numel() :].reshape(len(gradients), *last.shape)
+        labels = infer_labels({name: last_gradients}, classes, self.images)
         best: InversionResult | None = None
         for restart in range(self.restarts):
             generator = torch.Generator().manual_seed(seed + restart)
@@ -134,7 +141,8 @@ class Inversion:
                 labels,
                 start=start,
                 image_range=image_range,
-                after_step=partial(_add, progress, restart * self.steps, self.restarts * self.steps),
+                progress=progress,
+                before=restart * self.steps,
             )
             if best is None:
                 best = result
@@ -154,9 +162,10 @@ class Inversion:
         *,
         start: Tensor,
         image_range: ImageRange,
-        after_step: Callable[[int], None],
+        progress: SearchProgress,
+        before: int,
     ) -> InversionResult:
-        """Search from one start for all gradients at once; each has its own path."""
+        """Search from one start for all gradients at once; each has its own path. `before` steps are done."""
         parameters = _trained(model)
 
         def loss(values: dict[str, Tensor], images: Tensor, label: Tensor) -> Tensor:
@@ -183,13 +192,9 @@ class Inversion:
             schedule.step()
             with torch.no_grad():
                 images.copy_(torch.maximum(torch.minimum(images, high), low))
-            after_step(done)
+            progress(before + done, self.restarts * self.steps)
         with torch.no_grad():
             return InversionResult(images.detach().clone(), labels, distances().detach())
-
-
-def _add(progress: SearchProgress, before: int, total: int, done: int) -> None:
-    progress(before + done, total)
 
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:
@@ -201,17 +206,3 @@ def _total_variation(images: Tensor) -> Tensor:
     down = (images[..., 1:, :] - images[..., :-1, :]).abs().flatten(1).mean(dim=1)
     across = (images[..., :, 1:] - images[..., :, :-1]).abs().flatten(1).mean(dim=1)
     return down + across
-
-
-def _split(vectors: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return views of a model's parameters in vectors of trials × D."""
-    sizes = [value.numel() for value in parameters.values()]
-    if vectors.ndim != 2 or vectors.shape[1] != sum(sizes):  # noqa: PLR2004 - trials × D
-        raise UsageError(
-            f"gradients of shape {tuple(vectors.shape)} were given for a model of {sum(sizes)} parameters"
-        )
-    parts = torch.split(vectors, sizes, dim=1)
-    return {
-        name: part.reshape(len(vectors), *value.shape)
-        for (name, value), part in zip(parameters.items(), parts, strict=True)
-    }
