@@ -1,6 +1,7 @@
 """Files that earlier versions wrote are read as they were meant, or refused by their version, never guessed at."""
 
 import hashlib
+import json
 import shutil
 import sqlite3
 from pathlib import Path
@@ -19,7 +20,7 @@ from coterie.secagg import DurableClient, PreparingClient
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.protocols.agreement.messages import MaskedVector
 from coterie.secagg.protocols.pairwise import PairwiseRound
-from support.golden import ME, stored_client
+from support.golden import ME, lost_fields, simulation_record, stored_client
 from support.ledgers import LEARNED, NAMES, PLAN
 from support.secagg.batches import SCOPE, updates
 
@@ -139,3 +140,22 @@ def test_another_version_is_refused_by_its_number(golden):
         DeviceFile.open(golden / "device.sqlite")
     with pytest.raises(UsageError, match="is not a run's record of format 2"):
         read_record(record)
+
+
+def test_a_simulation_s_record_and_rows(golden, tmp_path):
+    """The stored record gives the stored rows, byte for byte, and a picture; today's record has all its fields."""
+    from coterie.report.figures import key_metrics, write_curves
+
+    stored = json.loads((golden / "simulation" / "record.json").read_text())
+    assert [scheme["curves"]["cardinality"][0] for scheme in stored["schemes"]] == [4.0, 2.0]
+    rows = write_curves(stored, tmp_path)[0]
+    assert rows.read_bytes() == (golden / "simulation" / "rows.csv").read_bytes()
+    key_metrics(stored, tmp_path / "measures.svg")
+    assert lost_fields(stored, json.loads(json.dumps(simulation_record()))) == []
+
+
+def test_a_field_that_went_is_missed():
+    """Objects without a version may gain fields, never lose them or change the kind of their values."""
+    stored = {"users": 6, "schemes": [{"scheme": "T2", "psnr": None}]}
+    assert lost_fields(stored, {"users": 6.5, "schemes": [{"scheme": "T2", "psnr": 1.0, "more": 1}]}) == []
+    assert lost_fields(stored, {"schemes": [{"scheme": 2}]}) == [".users", ".schemes.0.psnr", ".schemes.0.scheme."]

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,6 +86,18 @@ def test_another_run_goes_on_with_the_next_round(tmp_path):
     assert [line["round"] for line in lines] == [1, 2]
     assert lines[0]["users"] == lines[1]["users"]
     assert lines[0]["run"] != lines[1]["run"]
+
+
+def test_a_log_of_long_ago_is_gone_on_with(tmp_path):
+    """The golden log ends with round 3 of another run; its bytes stay, and the next round is the fourth."""
+    golden = (Path(__file__).parents[1] / "golden" / "files" / "flower-log.jsonl").read_bytes()
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(golden)
+    train(
+        record_participation(FedAvg(), path, lambda node: node.public_key.decode()), connected([b"ana", b"d"]), 1
+    )
+    added = json.loads(path.read_bytes().removeprefix(golden))
+    assert (added["round"], added["server_round"], added["users"]) == (4, 1, ["ana", "d"])
 
 
 def test_runs_at_the_same_time_share_a_log(tmp_path):

@@ -15,7 +15,16 @@ from coterie.experiment.record import RoundRow  # noqa: E402
 from coterie.logs import write_log  # noqa: E402
 from coterie.storage.plans import write_plan  # noqa: E402
 from coterie.training.data.partition import write_partition  # noqa: E402
-from support.golden import LOG, PARTITION, PLAN, write_devices, write_flower_checkpoint  # noqa: E402
+from support.golden import (  # noqa: E402
+    LOG,
+    PARTITION,
+    PLAN,
+    write_devices,
+    write_experiment,
+    write_flower_checkpoint,
+    write_participation,
+    write_simulation,
+)
 from support.ledgers import federation  # noqa: E402
 
 ROW = RoundRow(
@@ -52,6 +61,9 @@ def main() -> None:
     write_partition(PARTITION, HERE / "files" / "partition.json")
     write_devices(HERE / "devices")
     write_flower_checkpoint(HERE / "flower")
+    write_experiment(HERE / "experiment")
+    write_simulation(HERE / "simulation")
+    write_participation(HERE / "files" / "flower-log.jsonl")
     for suffix in ("csv", "jsonl", "parquet"):
         write_log(LOG, HERE / "files" / f"log.{suffix}")
     for left in HERE.glob("*-lease"):

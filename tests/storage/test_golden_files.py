@@ -40,11 +40,21 @@ def test_a_log_of_version_1(tmp_path, suffix):
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["plan.json", "log.jsonl"])
+def test_a_log_of_a_flower_federation():
+    """The lines have no version: users of each round come back; round 2 had no reply and has no line."""
+    log = read_log(GOLDEN / "flower-log.jsonl").log
+    sets = {round_: sorted(log.names[user] for user in users) for round_, users in log.sets()}
+    assert sets == {1: ["ana", "bob, the 2nd"], 3: ["Zoë", "ana", "bob, the 2nd"]}
+
+
+READERS = {"plan.json": read_plan, "partition.json": read_partition, "log.jsonl": read_log}
+
+
+@pytest.mark.parametrize("name", READERS)
 def test_a_later_version_is_refused_with_both_numbers(tmp_path, name):
     """A file of a version that this Coterie does not know is refused, and told which one it reads."""
     text = (GOLDEN / name).read_text()
     later = tmp_path / name
     later.write_text(text.replace('"version": 1', '"version": 2').replace('"version":1', '"version":2'))
     with pytest.raises(UsageError, match=r"version 2; this Coterie reads .*version 1"):
-        read_plan(later) if name == "plan.json" else read_log(later)
+        READERS[name](later)

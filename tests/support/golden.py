@@ -1,4 +1,9 @@
-"""What the golden files hold, and how those of devices in the middle of a round are made."""
+"""What the golden files hold, and how those of devices in the middle of a round and of a run are made."""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 
@@ -97,3 +102,95 @@ def write_flower_checkpoint(folder):
     arrays = ArrayRecord({"layer.weight": Array(np.arange(6, dtype=np.float32).reshape(2, 3))})
     momentum = [np.array([0.5, -0.25])]
     CheckpointFolder(folder).write(FlowerCheckpoint(3, arrays, {"momentum": momentum}), "")
+
+
+def write_participation(path):
+    """Write the log that Flower's line leaves of two runs: two users, nobody, then three."""
+    from coterie.flower.participation import _Recorder, name_by_key
+
+    path.unlink(missing_ok=True)
+    recorder = _Recorder(path, name_by_key, run="12", names={1: "ana", 2: "bob, the 2nd", 3: "Zoë"})
+    recorder.append(1, [1, 2])
+    recorder.append(2, [])
+    again = _Recorder(path, name_by_key, run="13", last=2, names=recorder.names)
+    again.append(1, [3, 1, 2])
+
+
+def write_experiment(folder):
+    """Write the data of six users, a run of two rounds over them with all that it keeps, and an attack on it."""
+    from coterie.cli.attack import _write_results
+    from coterie.experiment.attack import attack_run, read_attacked_run
+    from coterie.experiment.run import Run
+    from coterie.experiment.spec import Spec
+    from coterie.report.run.page import write_run_report
+    from coterie.report.run.result import read_run
+
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "data").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name in ("test", *(f"user-{user}" for user in range(6))):
+        labels = np.arange(8, dtype=np.uint8) % 2
+        images = rng.integers(0, 64, (8, 1, 2, 2), dtype=np.uint8) + 128 * labels[:, None, None, None]
+        np.savez(folder / "data" / f"{name}.npz", images=images, labels=labels)
+    changes = {
+        "seed": 1, "keep_aggregates": True, "data.source": "data", "data.users": 6, "selection.per_round": 4,
+        "selection.scheme": "T2", "selection.dropout": [0.0], "selection.lost": 0.0, "training.rounds": 2,
+        "training.model": "logistic", "aggregation.protocol": "plain",
+    }  # fmt: skip
+    with contextlib.chdir(folder):
+        run = Run.start(Spec().changed(changes), Path("run"))
+        for _ in run.steps():
+            pass
+        run.close()
+        write_run_report(read_run(run.folder.path), "2026-11-18")
+        attack = Path("run/attack")
+        attack.mkdir()
+        verdict = attack_run(read_attacked_run(run.folder.path))
+        _write_results({"schemes": [verdict.record()], "out": str(attack)}, attack)
+    for file in folder.rglob("*"):  # pages and pictures are for people: nobody reads them back
+        if file.suffix in {".html", ".png", ".lock"} or file.name.endswith(("-lease", "-phase")):
+            file.unlink()
+    (folder / "run" / "figures").rmdir()
+
+
+def simulation_record():
+    """The record of a simulation, as `coterie simulate` writes it."""
+    from coterie.cli.simulation_view import full_record
+    from coterie.simulation import simulate
+
+    result = simulate(
+        users=6, per_round=4, schemes=["random", "T2"], rounds=3, trials=2, dropout=[0.1, 0.3], seed=1, processes=1
+    )
+    return full_record(result, "dropout 0.1,0.3, independent")
+
+
+def write_simulation(folder):
+    """Write what `coterie simulate --out` writes for programs."""
+    from coterie.cli.simulation_view import _save_record
+    from coterie.report.figures import write_curves
+
+    folder.mkdir(exist_ok=True)
+    record = simulation_record()
+    _save_record(record, folder)
+    write_curves(json.loads(json.dumps(record)), folder)
+    (folder / "rows.parquet").unlink(missing_ok=True)
+
+
+def lost_fields(stored, today, where="."):
+    """The fields of a stored object that today's lacks, or in which it has a value of another kind.
+
+    Objects for other programs have no version. What holds for them is that fields are only added.
+    """
+    if stored is None or today is None:
+        return []
+    if isinstance(stored, dict) and isinstance(today, dict):
+        lost = [f"{where}{name}" for name in stored.keys() - today.keys()]
+        shared = sorted(stored.keys() & today.keys())
+        return lost + [
+            each for name in shared for each in lost_fields(stored[name], today[name], f"{where}{name}.")
+        ]
+    if isinstance(stored, list) and isinstance(today, list):
+        pairs = zip(stored, today, strict=False)
+        return [each for place, pair in enumerate(pairs) for each in lost_fields(*pair, f"{where}{place}.")]
+    kinds = [float if type(value) is int else type(value) for value in (stored, today)]
+    return [] if kinds[0] is kinds[1] else [where]
