@@ -125,7 +125,12 @@ class BatchFounder:
 
     def _new_member(self, message: Enrolment) -> Member:
         """Return the charter's line for an enrolment; refuse one with which nobody would sign."""
-        member = _member(message)
+        check_identity_key(message.identity, message.user)
+        check_exchange_key(message.seal, "seal", message.user)
+        try:
+            member = Member(message.user, message.identity, message.seal, message.predecessor)
+        except UsageError as error:
+            raise PeerError(f"{message.user} enrolled with what no charter can hold: {error}") from None
         for other in self._members.values():
             if member.identity == other.identity or member.seal == other.seal:
                 raise PeerError(f"{message.user} enrolled with a key of {other.user}")
@@ -156,16 +161,6 @@ class BatchFounder:
 
     def _move_on(self) -> None:
         self._states = {user: SERVER_FOUNDING_ENDS[state] for user, state in self._states.items()}
-
-
-def _member(message: Enrolment) -> Member:
-    """Return the charter's line for an enrolment; refuse keys that no member could accept."""
-    check_identity_key(message.identity, message.user)
-    check_exchange_key(message.seal, "seal", message.user)
-    try:
-        return Member(message.user, message.identity, message.seal, message.predecessor)
-    except UsageError as error:
-        raise PeerError(f"{message.user} enrolled with what no charter can hold: {error}") from None
 
 
 def sealed_round(charters: Iterable[Charter], round_: int, terms: Terms, *, threads: int = 1) -> ServerRound:
