@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from coterie.errors import UsageError
 from coterie.storage.files import reading
 from coterie.training.data.partition import Partition
-from coterie.values.checks import IntArray, check_count, checked_names
+from coterie.values.checks import IntArray, check_count, checked_names, starts_of
 
 _TEST = "test"
 
@@ -303,11 +303,11 @@ def _stack_users(
             if some.images.shape[1:] != like.images.shape[1:] or some.images.dtype != like.images.dtype:
                 raise UsageError(f"there are {some!r}, but in {first} {like!r}; make them alike")
     *users, tested = sources.values()
-    ends = np.cumsum([len(some) for some in users])
+    starts = starts_of([len(some) for some in users])
     channels = like.images.shape[1] if like.images.dtype == torch.uint8 else 0
     return UserData(
         Examples(torch.cat([some.images for some in users]), torch.cat([some.labels for some in users])),
-        Partition(int(ends[-1]), np.arange(ends[-1]), np.concatenate(([0], ends))),
+        Partition(int(starts[-1]), np.arange(starts[-1]), starts),
         tested,
         classes,
         # Bytes are scaled and nothing else: means of the users' data would be something learned about them.

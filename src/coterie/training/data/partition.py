@@ -15,7 +15,15 @@ from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
 from coterie.storage.files import read_file, write_file
-from coterie.values.checks import FloatArray, IntArray, check_count, check_probabilities, frozen_integers
+from coterie.values.checks import (
+    FloatArray,
+    IntArray,
+    check_count,
+    check_probabilities,
+    frozen,
+    frozen_integers,
+    starts_of,
+)
 
 DROPOUT_OF_LABEL = (0.1, 0.15, 0.2, 0.25, 0.3, 0.3, 0.35, 0.4, 0.45, 0.5)
 """The dropout of a user of class 0 … 9 in the authors' runs where availability goes with the data."""
@@ -68,7 +76,7 @@ class Partition:
     def from_users(cls, examples: int, users: Iterable[ArrayLike]) -> "Partition":
         """Build a partition from lists of examples, one list per user."""
         parts = [np.asarray(part) for part in users]
-        starts = np.concatenate(([0], np.cumsum([len(part) for part in parts], dtype=np.int64)))
+        starts = starts_of([len(part) for part in parts])
         # An empty list would make all indices floats.
         filled = [part for part in parts if len(part)]
         return cls(examples, np.concatenate(filled) if filled else np.zeros(0, dtype=np.int64), starts)
@@ -95,9 +103,7 @@ class Partition:
     @cached_property
     def sizes(self) -> IntArray:
         """How many examples each user has."""
-        sizes = np.diff(self.starts)
-        sizes.flags.writeable = False
-        return sizes
+        return frozen(np.diff(self.starts))
 
     def of(self, user: int) -> IntArray:
         """Return one user's examples, in the user's order."""
@@ -280,9 +286,7 @@ def dirichlet(labels: ArrayLike, users: int, concentration: float, rng: np.rando
         owners[rng.choice(np.flatnonzero(owners == richest))] = user
         sizes[user], sizes[richest] = 1, sizes[richest] - 1
     order = rng.permutation(len(labels))
-    return Partition(
-        len(labels), order[np.argsort(owners[order], kind="stable")], np.concatenate(([0], np.cumsum(sizes)))
-    )
+    return Partition(len(labels), order[np.argsort(owners[order], kind="stable")], starts_of(sizes))
 
 
 def dirichlet_mixes(labels: ArrayLike, users: int, concentration: float, rng: np.random.Generator) -> Partition:
