@@ -11,6 +11,7 @@ import sqlite3
 import struct
 import sys
 import zlib
+from contextlib import closing
 
 
 def arrays(sizes, data, at):
@@ -93,9 +94,10 @@ def exposure(records):
 
 def main(path, kept=None):
     """Verify a ledger's file and print its rounds."""
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    records, hashes = chain(database.execute("SELECT seq, time, kind, body, hash FROM record ORDER BY seq"))
-    if database.execute("SELECT count, hash FROM head").fetchall() != [(len(hashes), hashes[-1])]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        records, hashes = chain(database.execute("SELECT seq, time, kind, body, hash FROM record ORDER BY seq"))
+        head = database.execute("SELECT count, hash FROM head").fetchall()
+    if head != [(len(hashes), hashes[-1])]:
         raise SystemExit("the head is not where the records end")
     if kept is not None and bytes.fromhex(kept) not in hashes:
         raise SystemExit("no record has that hash: this is another ledger, or it was written anew, or cut")

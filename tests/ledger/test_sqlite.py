@@ -213,6 +213,7 @@ with ledger.claim():
 with Ledger.open(path) as again:
     assert again.users == count and again.next_round == 1
     assert again.head == ledger.head
+ledger.close()
 """
 
 
