@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -189,3 +190,11 @@ def test_the_page_of_the_attacks_is_what_the_demonstrations_record_says():
     noise = [abs(attempt["correlation"]) for attempt in attempts if attempt["outcome"] == "noise"]
     assert max(recovered) <= float(facts["worst_recovered"])  # of which the page says "at most"
     assert max(noise) <= float(facts["largest_correlation"])
+
+
+def test_torture_names_tests_that_are_there():
+    """A kind of fault whose file or test was renamed would try nothing."""
+    kinds = runpy.run_path(str(ROOT / "tests" / "torture" / "torture.py"))["KINDS"]
+    for kind in kinds:
+        names = re.findall(r"^def (test_\w+)", (ROOT / kind.path).read_text(), re.MULTILINE)
+        assert any(kind.which in name for name in names), kind
