@@ -1,7 +1,7 @@
 """The strategy that is wrapped: what it would send, and what it makes of the average."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -149,38 +149,20 @@ class _Everybody(Grid):
         """Return as many ids as the strategy waits for."""
         return self._nodes
 
-    def _refuse(self) -> NoReturn:
-        raise UsageError(
-            "the wrapped strategy uses the grid itself; in a sealed round only Coterie sends messages"
-        )
-
-    @property
-    def run(self) -> Run:
-        """Refused."""
-        self._refuse()
-
-    def set_run(self, run: Run) -> None:
-        """Refused."""
-        del run
-        self._refuse()
-
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
         """Return a message, which will not be sent as such."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Refused."""
-        del messages
-        self._refuse()
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise UsageError(
+            "the wrapped strategy uses the grid itself; in a sealed round only Coterie sends messages"
+        )
 
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Refused."""
-        del message_ids
-        self._refuse()
+    set_run = push_messages = pull_messages = send_and_receive = _refuse
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+    @property
+    def run(self) -> Run:
         """Refused."""
-        del messages, timeout
         self._refuse()
