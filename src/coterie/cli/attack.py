@@ -114,7 +114,7 @@ def _demonstrate(folder: Path, progress: _Progress) -> dict[str, Any]:
 
 def _write_results(record: dict[str, Any], folder: Path) -> list[Path]:
     """Write the record, the page and the figures; return the files."""
-    from coterie.cli.run_view import today
+    from coterie.cli.terminal import today
     from coterie.report.attack import attack_page
     from coterie.report.figures import can_draw, deviation, reconstruction_grid, reconstruction_histogram
     from coterie.report.page.html import can_render, write_page
@@ -140,21 +140,19 @@ def _write_results(record: dict[str, Any], folder: Path) -> list[Path]:
 
 def _print(record: dict[str, Any], files: list[Path]) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    from coterie.cli.run_view import COLOURS, print_files
+    from coterie.cli.terminal import STYLES, print_files, table_of
     from coterie.report.attack import attack_caveats, attack_verdict, scheme_words
 
     console = Console()
     headline, tone = attack_verdict(record)
-    console.print(Text(f"{headline}.", style=COLOURS[tone]), soft_wrap=True)
+    console.print(Text(f"{headline}.", style=STYLES[tone]), soft_wrap=True)
     for caveat in attack_caveats(record):
         console.print(caveat, soft_wrap=True, highlight=False)
     console.print()
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for place, name in enumerate(("", "users found", "by chance", "median error", "method", "image")):
-        table.add_column(name, justify="left" if place in {0, 4} else "right", no_wrap=True)
+    columns = ("", "users found", "by chance", "median error", "method", "image")
+    table = table_of(columns, left=("", "method"))
     for each in record["schemes"]:
         error, psnr = each["error"], each["psnr"]
         table.add_row(
@@ -173,17 +171,15 @@ def _print(record: dict[str, Any], files: list[Path]) -> None:
 
 def _print_deviation(record: dict[str, Any], console: Console) -> None:
     """Print what a server that cheats got: a row for each of its ways."""
-    from rich.table import Table
-
+    from coterie.cli.terminal import table_of
     from coterie.report.deviation import DeviationTable, deviation_verdict
 
     outcomes = DeviationTable(record)
     console.print()
     console.print(f"A server that cheats. {deviation_verdict(record)}", soft_wrap=True)
     console.print()
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("a server that", *outcomes.columns):
-        table.add_column(name.replace(", ", "\n"), vertical="bottom")
+    columns = [name.replace(", ", "\n") for name in ("a server that", *outcomes.columns)]
+    table = table_of(columns, left=columns, wrapped=columns)
     for attack in outcomes.attacks:
         table.add_row(attack, *(attempt["outcome"] for attempt in outcomes.attempts(attack)))
     console.print(table)

@@ -216,15 +216,16 @@ MOST_SHOWN = 5
 """So many isolated users, classes and breaches are printed; the JSON record holds more."""
 SHORT = 8
 """Combinations of up to so many sums are written out."""
-_STYLES = {"warning": "red", "good": "green", "plain": "default"}
 
 
 def print_verdict(verdict: Verdict) -> None:
     """Print the summary."""
     from rich.console import Console
 
+    from coterie.cli.terminal import STYLES
+
     console, words = Console(highlight=False, markup=False), verdict.words
-    console.print(words.headline, style=f"bold {_STYLES[words.tone]}")
+    console.print(words.headline, style=STYLES[words.tone])
     console.print()
     console.print(_table(words.figures))
     console.print()
@@ -256,12 +257,14 @@ def _table(figures: Iterable[KeyNumber]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    from coterie.cli.terminal import STYLES
+
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column()
     for figure in figures:
-        value = Text(figure.value, style=f"bold {_STYLES[figure.tone]}")
+        value = Text(figure.value, style=STYLES[figure.tone])
         table.add_row(Text(figure.label), value, Text(figure.meaning))
     return table
 

@@ -309,12 +309,10 @@ def _print(place: str, snapshot: Snapshot, rounds: tuple[Round, ...]) -> None:
 
 
 def _rounds_table(rounds: tuple[Round, ...]) -> Table:
-    from rich.table import Table
+    from coterie.cli.terminal import table_of
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("round", "opened (UTC)", "state", "asked", "learned", "lost", "protocol", "why"):
-        number = heading in {"round", "asked", "learned", "lost"}
-        table.add_column(heading, justify="right" if number else "left", no_wrap=heading != "why")
+    columns = ("round", "opened (UTC)", "state", "asked", "learned", "lost", "protocol", "why")
+    table = table_of(columns, left=("opened (UTC)", "state", "protocol", "why"), wrapped=("why",))
     for each in rounds:
         sets = [len(users) for users in each.exposure]
         table.add_row(
@@ -344,11 +342,10 @@ def _reasons(each: Round) -> str:
 def _batches_table(snapshot: Snapshot) -> Table:
     """The batches that were lost most, and among the others those that were asked least."""
     import numpy as np
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("batch", "asked", "included", "lost"):
-        table.add_column(heading, justify="right")
+    from coterie.cli.terminal import table_of
+
+    table = table_of(("batch", "asked", "included", "lost"))
     for batch in np.lexsort((snapshot.asked, -snapshot.lost))[:BATCHES_SHOWN].tolist():
         counts = (snapshot.asked[batch], snapshot.included[batch], snapshot.lost[batch])
         table.add_row(str(batch), *map(str, counts))

@@ -203,15 +203,13 @@ def _levels(levels: list[int]) -> str:
 
 def _wide_table(options: list[Option], kinds: list[str], choice: Option | None) -> Table:
     """One row per T, the kinds of plan side by side."""
-    from rich.table import Table
+    from coterie.cli.terminal import table_of
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "T", "batches", "cohort", "family"):
-        table.add_column(heading, justify="right", vertical="bottom", no_wrap=True)
+    columns = ["", "T", "batches", "cohort", "family"]
     for kind in kinds:
-        for heading in ("C", "skip", "F", "×"):
-            title = kind.replace("-availability", "\navailability") if heading == "C" else ""
-            table.add_column(f"{title}\n{heading}", justify="right", vertical="bottom", no_wrap=True)
+        title = kind.replace("-availability", "\navailability")
+        columns += [f"{title}\nC", "\nskip", "\nF", "\n×"]
+    table = table_of(columns)
     for start in range(0, len(options), len(kinds)):
         row = options[start : start + len(kinds)]
         marked = choice is not None and choice.privacy == row[0].privacy
@@ -227,11 +225,9 @@ def _wide_table(options: list[Option], kinds: list[str], choice: Option | None) 
 
 def _narrow_table(options: list[Option], kind: str, choice: Option | None) -> Table:
     """One row per T, for one kind of plan, within 60 columns."""
-    from rich.table import Table
+    from coterie.cli.terminal import table_of
 
-    table = Table(box=None, pad_edge=False, title=f"Plan {kind}", title_justify="left")
-    for heading in ("", "T", "batches", "cohort", "C", "skip", "F", "×"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = table_of(("", "T", "batches", "cohort", "C", "skip", "F", "×"), title=f"Plan {kind}")
     for option in options:
         marked = option is choice
         table.add_row(
@@ -256,11 +252,10 @@ def _trade_cells(option: Option) -> tuple[str, str, str, str]:
 
 
 def _churn_table(options: list[Option], kinds: list[str]) -> Table:
-    from rich.table import Table
+    from coterie.cli.terminal import table_of
 
-    table = Table(title="After a year of leavers, nobody joining", title_justify="left", box=None, pad_edge=False)
-    for heading in ("T", "batches retired", "users stranded", *(f"C {kind}" for kind in kinds)):
-        table.add_column(heading, justify="right")
+    columns = ("T", "batches retired", "users stranded", *(f"C {kind}" for kind in kinds))
+    table = table_of(columns, wrapped=columns, title="After a year of leavers, nobody joining")
     for start in range(0, len(options), len(kinds)):
         left = [option.churn for option in options[start : start + len(kinds)] if option.churn is not None]
         table.add_row(

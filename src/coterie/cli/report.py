@@ -63,7 +63,8 @@ def report(
 
 
 def _report_one(run: RunResult, *, json_: bool) -> None:
-    from coterie.cli.run_view import print_result, today
+    from coterie.cli.run_view import print_result
+    from coterie.cli.terminal import today
     from coterie.report.page.html import check_page_path
     from coterie.report.run.page import write_run_report
 
@@ -77,7 +78,8 @@ def _report_one(run: RunResult, *, json_: bool) -> None:
 
 def report_comparison(runs: tuple[RunResult, ...], page: Path, *, json_: bool) -> None:
     """Write the page that compares runs, and print what it says."""
-    from coterie.cli.run_view import print_comparison, today
+    from coterie.cli.run_view import print_comparison
+    from coterie.cli.terminal import today
     from coterie.report.page.html import write_page
     from coterie.report.run.comparison import compare, comparison_page
 

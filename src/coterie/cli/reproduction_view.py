@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from coterie.cli.terminal import table_of
 from coterie.report.reproduction import COLUMNS, cells, held_text
 
 if TYPE_CHECKING:
@@ -99,9 +100,7 @@ def print_outcome(outcome: Outcome, files: list[Path], *, quick: bool) -> None:
 
 
 def _print_rows(console: Console, outcome: Outcome) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for place, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if place < 2 else "right", no_wrap=place != 1)  # noqa: PLR2004
+    table = table_of(COLUMNS, left=COLUMNS[:2], wrapped=COLUMNS[1:2])
     for row in outcome.rows:
         table.add_row(*map(Text, cells(row)))
     console.print(table)

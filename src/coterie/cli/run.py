@@ -201,7 +201,7 @@ def _run_series(
 
 def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult, list[Path]]:
     """Run what is left of a run and write its report and summary; return the result and the files."""
-    from coterie.cli.run_view import today
+    from coterie.cli.terminal import today
     from coterie.experiment.record import EventFiles
     from coterie.report.run.page import write_run_report
     from coterie.report.run.result import read_run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group
@@ -19,6 +18,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from coterie.cli.terminal import STYLES, print_files, table_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from coterie.experiment.run import Run
     from coterie.report.run.comparison import Comparison
     from coterie.report.run.result import RunResult
-    from coterie.values.text import Tone
 
 LINES = 10
 """Where nobody watches a terminal, about so many lines are printed over a run."""
@@ -97,10 +97,8 @@ class LiveView:
         self._console.print(Text(text), soft_wrap=True)
 
     def _table(self, row: RoundRow) -> Table:
-        table = Table(box=None, padding=(0, 3, 0, 0))
         values = self._values(row)
-        for name, _ in values:
-            table.add_column(name, justify="right")
+        table = table_of([name for name, _ in values])
         table.add_row(*(value for _, value in values))
         return table
 
@@ -116,18 +114,10 @@ class LiveView:
         ]
 
 
-COLOURS: dict[Tone, str] = {"plain": "bold", "good": "bold green", "warning": "bold yellow"}
-
-
-def today() -> str:
-    """Return the day, for a page to carry."""
-    return datetime.now(UTC).date().isoformat()
-
-
 def print_result(run: RunResult, files: Sequence[Path]) -> None:
     """Print what came out of a run, and name the files that were written."""
     console, words, summary = Console(), run.verdict.words, run.summary()
-    console.print(Text(words.headline, style=COLOURS[words.tone]))
+    console.print(Text(words.headline, style=STYLES[words.tone]))
     console.print(Text(" ".join(run.account)))
     console.print()
     accuracy = summary["accuracy"]
@@ -152,19 +142,10 @@ def print_comparison(comparison: Comparison, files: Sequence[Path]) -> None:
     console.print(Text(comparison.headline, style="bold"))
     console.print(Text(comparison.answer))
     console.print()
-    table = Table(box=None, padding=(0, 2, 0, 0))
     places = [place for place, name in enumerate(results.columns) if name != "loss"]  # the page has room for it
-    for place in places:
-        table.add_column(results.columns[place], justify="right" if place else "left", no_wrap=place > 0)
+    first = results.columns[:1]
+    table = table_of([results.columns[place] for place in places], left=first, wrapped=first)
     for row in results.rows:
         table.add_row(*(Text(str(row[place])) for place in places))
     console.print(table)
     print_files(files)
-
-
-def print_files(files: Sequence[Path]) -> None:
-    """Name the files that were written, pages first."""
-    console = Console()
-    console.print()
-    for file in sorted(files, key=lambda path: path.suffix != ".html"):
-        console.print(Text(f"{'Report' if file.suffix == '.html' else 'Wrote'}: {file}"), soft_wrap=True)

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from coterie import __version__
+from coterie.cli.terminal import table_of
 from coterie.report.figures import can_draw, key_metrics, write_curves
 from coterie.simulation import SimulationResult
 from coterie.storage.files import write_file
@@ -118,10 +119,8 @@ def _with_interval(mean: float, interval: list[float], places: int) -> str:
 
 
 def _table(record: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("scheme", no_wrap=True)
-    for heading in ("T", "mean", "weak", "isolated", "F", "F compl.", "C", "skip"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    columns = ("scheme", "T", "mean", "weak", "isolated", "F", "F compl.", "C", "skip")
+    table = table_of(columns, left=("scheme",))
     for scheme in record["schemes"]:
         isolated = scheme["isolated_share"]
         table.add_row(

@@ -12,6 +12,7 @@ from coterie.selection import (
     IndependentDropout,
     Selector,
     draw_dropout,
+    knows_users,
     selector_named,
 )
 from coterie.values import AvailabilityLog, BoolArray, FloatArray, IntArray
@@ -56,7 +57,7 @@ class World:
             per_round,
             self.dropout,
             rng=self._rng(_PLAN),
-            record=AvailabilityLog(np.stack(list(earlier))) if scheme.endswith("-together") else None,
+            record=AvailabilityLog(np.stack(list(earlier))) if knows_users(scheme) else None,
         )
 
     def lost_users(self, step: int) -> BoolArray:
