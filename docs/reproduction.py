@@ -188,8 +188,8 @@ class Numbers:
         """The run of random selection on CIFAR-100 once more in float32, beside the one in bfloat16."""
         (record,) = ResultFile(RESULTS / "cifar100-float32.jsonl").records().values()
         (twin,) = (each for each in self.records["cifar100-rates", "rate 0.1", "random"])
-        if record["beside"] != twin["run"]:
-            raise ValueError("cifar100-float32.jsonl stands beside another run; train it anew")
+        if (record["beside"], record["rounds"]) != (twin["run"], twin["rounds"]):
+            raise ValueError("cifar100-float32.jsonl is not the whole run beside its twin; train it anew")
         gaps = {int(step): record["curve"][step] - twin["curve"][step] for step in record["curve"]}
         last = list(gaps)[-5:]
         ends = [fmean(each["curve"][str(step)] for step in last) for each in (record, twin)]

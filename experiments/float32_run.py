@@ -1,0 +1,50 @@
+"""Train the run that bfloat16 is judged by: CIFAR-100, VGG-11, random selection, in float32 on a processor.
+
+    python experiments/float32_run.py --data data --out runs/float32 [--rounds 400]
+
+Everything but the arithmetic is that of the run `rate 0.1` of the experiment cifar100-rates, which was trained on
+a GPU with products in bfloat16: the same seed draws the same model, cohorts, minibatches and dropout. A round
+takes some twelve seconds on two cores, so a thousand take hours; Ctrl-C loses nothing, the command goes on.
+What has been measured by then is written to experiments/results/cifar100-float32.jsonl.
+"""
+
+import argparse
+from pathlib import Path
+
+from coterie.experiment.run import Run
+from coterie.reproduction.definition import known_experiments
+from coterie.reproduction.outcome import ResultFile
+from coterie.reproduction.reconstruction import made_with
+
+RESULTS = ResultFile(Path(__file__).parent / "results" / "cifar100-float32.jsonl")
+NAME = "float32"
+
+
+def main() -> None:
+    """Begin the run, or go on with it, and write down its accuracy so far."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="data", help="the folder with CIFAR-100")
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the run; one that is there goes on")
+    parser.add_argument("--rounds", type=int, default=1000, help="stop after so many rounds")
+    given = parser.parse_args()
+    twin = next(run for run in known_experiments()["cifar100-rates"].runs() if run.setting == "rate 0.1")
+    changes = {"training.precision": "tf32", "training.compiled": False, "training.device": "cpu"}
+    spec = twin.spec.changed({**changes, "data.folder": given.data})
+    with Run.resume(given.out) if given.out.exists() else Run.start(spec, given.out) as run:
+        steps = run.steps()
+        try:
+            while len(run.rows) < given.rounds:
+                row = next(steps)
+                if row.accuracy is not None:
+                    print(f"round {row.step}: {row.accuracy:.2%}", flush=True)
+        except (KeyboardInterrupt, StopIteration):
+            print(f"stopped after round {len(run.rows)}")
+        curve = {row.step: round(100 * row.accuracy, 2) for row in run.rows if row.accuracy is not None}
+        seconds = round(sum(row.seconds for row in run.rows))
+        record = {"run": NAME, "beside": twin.digest, "rounds": len(run.rows), "curve": curve, "seconds": seconds}
+        RESULTS.path.unlink(missing_ok=True)
+        RESULTS.add({**record, "made_with": made_with(run.parts)})
+
+
+if __name__ == "__main__":
+    main()
