@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 # The call takes the name of the room that it is made of, which is loaded by then: `from coterie.audit import …`
 # imports from the room as before.
 from coterie.auditing import audit
-from coterie.errors import CoterieError, PeerError, TooFewUsers, UsageError
+from coterie.errors import CoterieError, PeerError, TooFewUsersError, UsageError
 from coterie.values import AvailabilityLog, BatchPlan, Cohort, LogBuilder, ParticipationLog
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ __all__ = [
     "ParticipationLog",
     "PeerError",
     "RandomSelector",
-    "TooFewUsers",
+    "TooFewUsersError",
     "UsageError",
     "WeightedRandomSelector",
     "__version__",

@@ -13,5 +13,5 @@ class PeerError(CoterieError):
     """The other side of a protocol broke a rule: the message says what was expected, what came, from whom."""
 
 
-class TooFewUsers(CoterieError):  # noqa: N818 - nobody's error: it names what happened to the round
+class TooFewUsersError(CoterieError):
     """Too few users were left to finish a round; nobody did anything wrong."""

@@ -19,7 +19,7 @@ from coterie.attacks.devices import DevicePopulation, SealedDevices, ServerBehav
 from coterie.attacks.disaggregation import LeastSquares, disaggregation_errors, estimated_updates
 from coterie.attacks.view import ServerView
 from coterie.audit import StrongLevel
-from coterie.errors import PeerError, TooFewUsers
+from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg import (
     PROTOCOLS,
     Terms,
@@ -234,7 +234,7 @@ class TestManyRounds:
                     lambda user, task: UPDATES[user],
                     loses=lambda user, phase, way, left_out=left_out: phase == 0 and user in left_out,
                 )
-            except TooFewUsers:
+            except TooFewUsersError:
                 continue
             rows += [[NAMES.index(user) for user in part.users] for part in result.learned]
             sums += [part.sum.values for part in result.learned]

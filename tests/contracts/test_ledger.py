@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie import BatchPlan, UsageError
-from coterie.ledger import Behind, Busy, Damaged, Ledger, State
+from coterie.ledger import BusyError, DamagedError, Ledger, StaleError, State
 from coterie.ledger.reading import verify
 from coterie.ledger.store import Record
 from support.ledgers import (
@@ -220,7 +220,7 @@ def test_files_are_bound_once(location):
         ledger.bind({"spec": "ab" * 32})
         with pytest.raises(UsageError, match="'spec' is bound already"):
             ledger.bind({"spec": "cd" * 32})
-        with pytest.raises(Damaged, match="'files' cannot be"):
+        with pytest.raises(DamagedError, match="'files' cannot be"):
             ledger.bind({"data": "not a digest"})
         with Ledger.open(location, read_only=True) as again:
             assert again.files == again.snapshot().files == {"spec": "ab" * 32}
@@ -230,7 +230,7 @@ def test_one_coordinator_at_a_time(location):
     """While one ledger is claimed another cannot be, nor the same twice; afterwards it can."""
     with federation(location) as one, Ledger.open(location) as two:
         with one.claim():
-            with pytest.raises(Busy, match="another coordinator runs the rounds"), two.claim(wait=0):
+            with pytest.raises(BusyError, match="another coordinator runs the rounds"), two.claim(wait=0):
                 pass
             with pytest.raises(UsageError, match="claimed already"), one.claim():
                 pass
@@ -273,12 +273,12 @@ def test_two_plans_are_never_made_of_one(location):
     with federation(location) as one, Ledger.open(location) as two:
         merged = BatchPlan.from_batches(12, 3, [range(6), range(6, 9), range(9, 12)])
         one.publish_plan(merged)
-        with pytest.raises(Behind):
+        with pytest.raises(StaleError):
             two.publish_plan(merged)
         assert (two.plan_number, two.plan) == (2, one.plan)
         stale = Ledger.open(location)
         one.publish_plan(BatchPlan.from_batches(12, 3, [range(6), range(6, 12)]))
-        with pytest.raises(Behind):
+        with pytest.raises(StaleError):
             stale.add_charters({0: b"of the batch 0 that was"})
         stale.close()
 
@@ -497,7 +497,7 @@ def _run_all(location, mark, count, pipe):
                     assert left is None
                     number = ledger.open_round(cohort_of_users([0]), sealed=False, protocol=mark)
                     ledger.commit_round(number, [[0]])
-            except Busy:
+            except BusyError:
                 continue
             won.append(number)
         pipe.send(won)

@@ -5,7 +5,7 @@ import multiprocessing
 import pytest
 
 from coterie import UsageError
-from coterie.ledger import Behind, Busy, Head
+from coterie.ledger import BusyError, Head, StaleError
 from coterie.ledger.store import BEGINNING, Record, open_store
 
 FIRST = Record.after(BEGINNING, 1, 7, "created", b"{}")
@@ -48,7 +48,7 @@ def test_an_append_that_does_not_follow_changes_nothing(store):
     one, two = chain(before, [b"one", b"two"])
     store.append([one], before)
     for expected in (before, Head(2, bytes(32)), Head(3, one.hash)):
-        with pytest.raises(Behind):
+        with pytest.raises(StaleError):
             store.append([two], expected)
     assert list(store.read(0)) == [FIRST, one]
     store.append([two], Head(2, one.hash))
@@ -68,7 +68,7 @@ def test_an_append_is_whole_or_not_at_all(store):
 def test_the_lease_is_for_one_at_a_time(store, location):
     """Who comes second is told at once; leaving the block gives it back, also after an exception."""
     other = open_store(location, read_only=False)
-    with store.lease(), pytest.raises(Busy), other.lease():
+    with store.lease(), pytest.raises(BusyError), other.lease():
         pass
     with pytest.raises(KeyError), other.lease():
         raise KeyError
@@ -87,7 +87,7 @@ def _append_all(location, mark, tries, barrier, pipe):
         barrier.wait(20)
         try:
             store.append(chain(head, [mark]), head)
-        except Behind:
+        except StaleError:
             pass
         else:
             won.append(each)
@@ -128,7 +128,7 @@ def test_readers_see_what_the_holder_of_the_lease_is_at(store, location):
         store.announce("coterie round 0 phase 0 asked 4")
         store.announce("coterie round 0 phase 1 asked 3")
         assert other.announcement() == "coterie round 0 phase 1 asked 3"
-        with pytest.raises(Busy), other.lease():
+        with pytest.raises(BusyError), other.lease():
             pass
     assert other.announcement() is None
     other.close()

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from coterie import UsageError
-from coterie.ledger import Damaged, Ledger
+from coterie.ledger import DamagedError, Ledger
 from coterie.ledger.reading import verify
 from coterie.ledger.store import BEGINNING, Head, Record, open_store
 from support.ledgers import database, federation
@@ -133,11 +133,13 @@ def test_a_damaged_ledger_is_not_gone_on_with(whole):
         ledger.note(0, {"seconds": 1.5})
         with database(location) as run:
             run("UPDATE record SET time = time + 1 WHERE seq = 4")
-        with pytest.raises(Damaged, match="record 4 is not the one that was written; run coterie ledger verify"):
+        with pytest.raises(
+            DamagedError, match="record 4 is not the one that was written; run coterie ledger verify"
+        ):
             Ledger.open(location)
         with database(location) as run:
             run("DELETE FROM record WHERE seq = ?", count)
-        with pytest.raises(Damaged, match="record 4 is not the one"):
+        with pytest.raises(DamagedError, match="record 4 is not the one"):
             list(ledger.rounds())
 
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.coordinator import Coordinator
-from coterie.errors import TooFewUsers, UsageError
-from coterie.ledger import Busy, Ledger, State
+from coterie.errors import TooFewUsersError, UsageError
+from coterie.ledger import BusyError, Ledger, State
 from coterie.selection import BatchSelector, RandomSelector, consecutive, join, leave
 from support.coordinator.aggregations import Scripted, check_sound, everybody, outcome_of, raising
 
@@ -96,7 +96,7 @@ def test_a_result_can_be_kept_before_it_is_committed(place, ledger):
     with pytest.raises(OSError, match="the disk is full"):
         runner.run_round(EVERYONE, Scripted(everybody), keep)
     runner.run_round(EVERYONE, Scripted(everybody), keep)
-    runner.run_round(EVERYONE, Scripted(raising(TooFewUsers("lost"))), keep)
+    runner.run_round(EVERYONE, Scripted(raising(TooFewUsersError("lost"))), keep)
     assert [round_ for round_, _, _ in kept] == [0, 1, 2]
     states = [State.COMMITTED, State.UNFINISHED, State.COMMITTED, State.ABANDONED]
     assert [each.state for each in check_sound(place)] == states
@@ -104,7 +104,7 @@ def test_a_result_can_be_kept_before_it_is_committed(place, ledger):
 
 def test_too_few_users_abandon_the_round(place, ledger):
     """A round that nobody could finish is over, with the reason, without a result and without anybody counted."""
-    outcome = coordinator(ledger).run_round(EVERYONE, Scripted(raising(TooFewUsers("3 of 6 are left"))))
+    outcome = coordinator(ledger).run_round(EVERYONE, Scripted(raising(TooFewUsersError("3 of 6 are left"))))
     assert (outcome.state, outcome.reason, outcome.mean, len(outcome.included)) == (
         "abandoned",
         "3 of 6 are left",
@@ -216,7 +216,7 @@ def test_deaths_and_restarts_change_nothing_that_comes_after(new_folder, steps, 
                 ledger.close()
                 ledger = Ledger.open(folder)
                 runner = coordinator(ledger, seed)
-        act = raising(TooFewUsers("lost")) if end == "too few" else everybody
+        act = raising(TooFewUsersError("lost")) if end == "too few" else everybody
         outcome = runner.run_round(there, Scripted(act))
         found.append(None if outcome.cohort is None else outcome.cohort.users.tolist())
     ledger.close()
@@ -241,7 +241,7 @@ def test_one_coordinator_at_a_time_is_in_a_round(place, ledger):
         first, second = coordinator(ledger), coordinator(other)
 
         def act(round_, cohort):
-            with pytest.raises(Busy):
+            with pytest.raises(BusyError):
                 second.run_round(EVERYONE, Scripted(everybody))
             return everybody(round_, cohort)
 

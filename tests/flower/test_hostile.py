@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import strategy as flower
 
-from coterie.coordinator.aggregation import Moment, form_batches
+from coterie.coordinator.aggregation import RoundPhase, form_batches
 from coterie.errors import PeerError
 from coterie.flower.device import REFUSALS
 from coterie.flower.envelope import IDENTITY_REQUEST, MESSAGE, REFUSAL, has_bytes, kind_of, unwrap, wrap
@@ -61,7 +61,7 @@ class HostileServer:
         """Send messages of the protocol, and return the answers by user."""
         with self.nodes.running():
             refreshed(self.users)
-            return dict(self.transport.exchange(outgoing, Moment(1, 0)))
+            return dict(self.transport.exchange(outgoing, RoundPhase(1, 0)))
 
     def opened(self, answers):
         """What the vectors of a batch give when they are added, by whoever has them."""

@@ -10,7 +10,7 @@ from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import strategy as flower
 
 import coterie
-from coterie.errors import TooFewUsers, UsageError
+from coterie.errors import TooFewUsersError, UsageError
 from coterie.flower.device import REFUSALS
 from coterie.flower.nodes import Nodes as Users
 from coterie.flower.nodes import admit_everybody
@@ -158,7 +158,7 @@ def test_a_device_that_is_away_costs_its_batch_and_no_time(tmp_path, caplog):
 
 def test_a_plan_needs_its_users(tmp_path):
     """If too few nodes come for a first plan there is none, and the message says how many are missing."""
-    with pytest.raises(TooFewUsers, match=r"after 4 seconds 5 of 8 users are not connected"):
+    with pytest.raises(TooFewUsersError, match=r"after 4 seconds 5 of 8 users are not connected"):
         start(sealed(tmp_path, flower.FedAvg(), wait=4.0), federation(tmp_path, users=3))
 
 
@@ -206,7 +206,7 @@ def test_a_plan_can_be_given(tmp_path):
     names = tuple(f"partition-{number}" for number in (3, 0, 2, 1))
     plan = BatchPlan.from_batches(4, 2, [[0, 2], [1, 3]], names)
     strategy = sealed(tmp_path, flower.FedAvg(), plan=plan)
-    with pytest.raises(TooFewUsers, match=r"2 of 4 users of the plan, such as 'partition-2'"):
+    with pytest.raises(TooFewUsersError, match=r"2 of 4 users of the plan, such as 'partition-2'"):
         start(dataclasses.replace(strategy, wait=2.0), federation(tmp_path, users=2))
     start(strategy, federation(tmp_path, users=4))
     with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:

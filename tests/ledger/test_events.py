@@ -8,7 +8,7 @@ import pytest
 from coterie import UsageError
 from coterie.ledger import events
 from coterie.ledger.events import LARGEST, decode, encode
-from coterie.ledger.store import Damaged
+from coterie.ledger.store import DamagedError
 from support.ledgers import bodies
 
 BODIES = bodies()
@@ -50,7 +50,7 @@ def _mutated(body, rng):
 
 
 def test_whatever_bytes_come_they_are_an_event_or_refused(request, record_property):
-    """Noise and changed bodies raise `Damaged` and nothing else, or are bodies of one form; some of both occur."""
+    """Noise and changed bodies raise `DamagedError` and nothing else, or are bodies of one form; both occur."""
     tries = request.config.getoption("--fuzz") // 10
     record_property("faults", tries)
     rng = random.Random(request.config.getoption("--fuzz-seed"))
@@ -63,7 +63,7 @@ def test_whatever_bytes_come_they_are_an_event_or_refused(request, record_proper
             data = zlib.compress(_mutated(zlib.decompress(body), rng))
         try:
             event = decode(kind, data)
-        except Damaged:
+        except DamagedError:
             refused += 1
             continue
         sound += 1
@@ -75,10 +75,10 @@ def test_nothing_unpacks_to_more_than_a_record_may_have():
     """A body that unpacks to more than the limit is refused there; what it announces is not believed."""
     bomb = zlib.compress(b" " * (LARGEST + 1), 9)
     assert len(bomb) < 200_000
-    with pytest.raises(Damaged, match="more than the 134217728 bytes"):
+    with pytest.raises(DamagedError, match="more than the 134217728 bytes"):
         decode(events.Skipped, bomb)
     line = b'{"alone":[[9007199254740991,8]],"learned":[[0,1],[0,1]],"round":3}\n'
-    with pytest.raises(Damaged, match="values are announced where 0 bytes are left"):
+    with pytest.raises(DamagedError, match="values are announced where 0 bytes are left"):
         decode(events.Exposed, zlib.compress(line))
 
 

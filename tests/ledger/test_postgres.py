@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from coterie import UsageError
-from coterie.ledger import Busy, Ledger
+from coterie.ledger import BusyError, Ledger
 from coterie.ledger.postgres import _Address
 from coterie.ledger.reading import verify
 from support.cli.command import coterie
@@ -107,7 +107,7 @@ def test_a_connection_that_is_cut_takes_the_lease_with_it(postgres, url):
     with Ledger.open(url) as one, Ledger.open(url) as two:
         with one.claim():
             number = one.skip_round("before")
-            with pytest.raises(Busy), two.claim(wait=0):
+            with pytest.raises(BusyError), two.claim(wait=0):
                 pass
             with psycopg.connect(postgres, autocommit=True) as admin:
                 admin.execute(

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from coterie import UsageError
-from coterie.ledger import Damaged, Ledger
+from coterie.ledger import DamagedError, Ledger
 from coterie.ledger.reading import verify
 from support.ledgers import federation, known
 
@@ -194,7 +194,7 @@ def test_an_append_that_was_cut_off_is_undone_by_whoever_comes_next(path):
 FULL = """
 import random, resource, sys
 from coterie.errors import UsageError
-from coterie.ledger import Damaged, Ledger
+from coterie.ledger import DamagedError, Ledger
 
 path, limit = sys.argv[1], int(sys.argv[2])
 ledger = Ledger.create(path)
@@ -246,7 +246,7 @@ READ_ONLY = """
 import subprocess, sys
 from pathlib import Path
 from coterie.errors import UsageError
-from coterie.ledger import Damaged, Ledger
+from coterie.ledger import DamagedError, Ledger
 
 path = Path(sys.argv[1])
 Ledger.create(path).close()
@@ -315,7 +315,7 @@ def test_tables_that_no_ledger_made_are_refused_unread(path, change):
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(change)
     for use in (Ledger.open, verify):
-        with pytest.raises(Damaged, match="its tables are not those of a ledger"):
+        with pytest.raises(DamagedError, match="its tables are not those of a ledger"):
             use(path)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.errors import PeerError, TooFewUsers
+from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg import PROTOCOLS, Task, sealed_round, unsealed_round
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.protocols.agreement.messages import MaskedVector
@@ -62,7 +62,7 @@ class Wire:
                     self._arrive(user, answer)
                 outgoing, phase = self.server.advance(), phase + 1
             self.server.finish()
-        except TooFewUsers:
+        except TooFewUsersError:
             pass
         for user, answer in self._late:
             self._arrive(user, answer)

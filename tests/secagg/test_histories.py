@@ -17,7 +17,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.errors import PeerError, TooFewUsers
+from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg import (
     RING_32,
     BatchRules,
@@ -146,7 +146,7 @@ class History:
         server.advance()
         try:
             learned = server.finish().learned
-        except TooFewUsers:
+        except TooFewUsersError:
             learned = ()
         self.sums += [(part.users, versions, part.sum) for part in learned]
         assert [part.users for part in learned] == list(server.exposure().learned)

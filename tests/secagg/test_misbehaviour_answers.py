@@ -5,7 +5,7 @@ import hashlib
 import msgspec
 import pytest
 
-from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.errors import PeerError, TooFewUsersError, UsageError
 from coterie.secagg import IdentityKey, Task, UnsealedClient, run_round, sealed_round, unsealed_round
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import MaskKey, verify_signature
@@ -126,7 +126,7 @@ def test_a_vector_that_spoils_the_sum_is_noticed(inner):
     midway.answers[midway.me.user] = midway.answer(midway.me.user)
     message, tail = messages_from_client.decode(midway.answers[midway.me.user])
     midway.server.receive(midway.me.user, packed(message, bytes(len(tail))))
-    with pytest.raises(TooFewUsers, match="gave no sum: masks did not cancel"):
+    with pytest.raises(TooFewUsersError, match="gave no sum: masks did not cancel"):
         midway.ends_well()
 
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from coterie.errors import TooFewUsers
+from coterie.errors import TooFewUsersError
 from coterie.secagg import Task, run_round, unsealed_round
 from coterie.secagg.crypto.keys import BoxKey
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32
@@ -433,7 +433,7 @@ def test_a_secret_in_pieces_that_never_fit_ends_the_round_in_its_sharers_name():
     rng = np.random.default_rng(0)
     alter = rewritten(midway, LIAR, lambda at, pair: rng.integers(0, 2**31 - 1, 18).astype("<u4").tobytes())
     lying_share(midway, alter)
-    with pytest.raises(TooFewUsers, match="user-1-1 shared a secret in pieces that do not belong together"):
+    with pytest.raises(TooFewUsersError, match="user-1-1 shared a secret in pieces that do not belong together"):
         midway.ends_well()
     assert list(midway.server.liars) == [LIAR]
 

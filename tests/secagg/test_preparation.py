@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.errors import PeerError, TooFewUsersError, UsageError
 from coterie.secagg import (
     MemoryStore,
     PreparingClient,
@@ -292,7 +292,7 @@ def test_a_server_is_told_what_it_cannot_do():
 def test_too_few_who_share_end_the_preparation():
     """With fewer than t users left nothing is fixed, and nothing is stored."""
     devices = Devices()
-    with pytest.raises(TooFewUsers, match="advertised"):
+    with pytest.raises(TooFewUsersError, match="advertised"):
         devices.prepare(loses=lambda user, at, way: user[5] != "0")
     assert not any(devices.stored(name) for name in devices.clients)
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chisquare
 
 from coterie.device import DeviceFile
-from coterie.errors import CoterieError, TooFewUsers
+from coterie.errors import CoterieError, TooFewUsersError
 from coterie.secagg import (
     RING_16,
     RING_32,
@@ -64,7 +64,7 @@ def test_members_shown_different_terms_give_noise(ring, changes):
         total = total + sealed_words(client, charter, 1, batches.updates[member.user], **shown)
     server._sums[charter.digest] = (total % ring.modulus).astype(ring.dtype)  # noqa: SLF001 - it follows no rule
     server._states = dict.fromkeys(server._states, CollectionState.RECEIVED)  # noqa: SLF001
-    with pytest.raises(TooFewUsers):
+    with pytest.raises(TooFewUsersError):
         server.finish()
     assert (total[-ring.check_words :] % ring.modulus).tolist() != [4] * ring.check_words
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from coterie.errors import PeerError, TooFewUsers
+from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg import Task, UnsealedClient, run_round, sealed_round, unsealed_round
 from coterie.secagg.batch.membership import seal_masks
 from coterie.secagg.crypto.masking import Mask, add_masks
@@ -170,7 +170,7 @@ def test_no_combination_of_all_pairwise_records_splits_a_batch(inner, colluder):
     for round_ in range(12):
         chosen = [batches.charters[index] for index in rng.permutation(4)[: rng.integers(2, 5)]]
         conditions = terms(min_included=6, model=bytes([round_]))
-        with suppress(TooFewUsers):
+        with suppress(TooFewUsersError):
             learned[round_] = rogue.round(round_, chosen, conditions)
         if colluder is not None:
             rogue.watcher.colluding(colluder)
@@ -198,7 +198,7 @@ def test_without_the_seal_the_same_attack_isolates_users_in_secagg():
         asked = {user: key for user, key in loners.identities.items() if rng.random() < 0.75}
         lost = {user for user in asked if rng.random() < 0.05}
         server = unsealed_round(loners.rules, asked, round_, terms(min_included=2))
-        with suppress(TooFewUsers):
+        with suppress(TooFewUsersError):
             result = run_round(
                 server,
                 loners.clients,

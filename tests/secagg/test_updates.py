@@ -10,7 +10,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from coterie.errors import CoterieError, PeerError, TooFewUsers, UsageError
+from coterie.errors import CoterieError, PeerError, TooFewUsersError, UsageError
 from coterie.secagg import PROTOCOLS, RING_16, RING_32, found_batch, run_round, sealed_round, simulated_client
 from coterie.secagg.client import rounding_key
 from coterie.secagg.crypto.keys import Seed
@@ -97,7 +97,7 @@ class History:
                 recorder, self.clients, lambda user, _: updates[user], weights=self.declared, loses=loses
             )
             learned = result.learned
-        except TooFewUsers:
+        except TooFewUsersError:
             pass
         if inner.name == "open":
             self.keep_open(recorder, conditions, updates, {user for user in lost if rng.random() < 0.5})

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from coterie.errors import PeerError, TooFewUsers
+from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg import (
     BatchRules,
     Charter,
@@ -224,7 +224,7 @@ class UnsealedDevices(Devices):
         try:
             self._exchange(server, calls, behaviour, transcript)
             return server.finish().sum
-        except TooFewUsers as error:
+        except TooFewUsersError as error:
             raise PeerError(transcript.reason(str(error))) from None
         finally:
             self.exposures.append(server.exposure())
@@ -272,7 +272,7 @@ class SealedDevices(Devices):
             self._exchange(server, calls, behaviour, transcript)
             self._demand_vectors(calls.keys() - behaviour.lost, transcript)
             return self._open_sum(server, transcript)
-        except TooFewUsers as error:
+        except TooFewUsersError as error:
             raise PeerError(transcript.reason(str(error))) from None
         finally:
             self._rounds += 1

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from coterie.audit.measures import StrongLevel
 from coterie.audit.weak.elimination import Echelon, Expression, RowBasis, random_primes
 from coterie.audit.weak.proofs import Combination, FullRank
-from coterie.audit.weak.search import PrimeMisled, TimeLeft, WeakSearch
+from coterie.audit.weak.search import MisleadingPrimeError, TimeLeft, WeakSearch
 from coterie.errors import UsageError
 from coterie.values import IntArray, ParticipationLog
 from coterie.values.log import learned_set
@@ -196,7 +196,7 @@ class Audit:
         while True:
             try:
                 return self._settle(should_stop)
-            except PrimeMisled:
+            except MisleadingPrimeError:
                 self._restart()
 
     def _restart(self) -> None:
@@ -219,7 +219,7 @@ class Audit:
             asked = waiting[start : start + _AT_ONCE]
             proofs = self._express(asked)
             if len(proofs) < len(asked):
-                raise PrimeMisled
+                raise MisleadingPrimeError
             for user, proof in proofs.items():
                 # The rows of the basis are independent, so the last one used is the one that isolated.
                 self._isolated[user] = IsolatedUser(user, self._set_rounds[proof.sets[-1]], proof)
@@ -240,14 +240,14 @@ class Audit:
         early = [index for index in self._dependent if index < last]
         if len(late) > self._form.nullity:
             if not basis.spans(self._rows(late)):
-                raise PrimeMisled
+                raise MisleadingPrimeError
         else:
             early += late
         for index, expression in zip(early, basis.express(self._rows(early)), strict=True):
             if expression is None or any(
                 self._basis[k] > index for k, weight in enumerate(expression.numerators) if weight
             ):
-                raise PrimeMisled
+                raise MisleadingPrimeError
         self._dependent.clear()
 
     def _rows(self, indices: list[int]) -> NDArray[np.uint8]:
@@ -335,7 +335,7 @@ class Audit:
                 search = self._ready()
                 for _ in () if search is None else search.steps(time_left):
                     yield self.weak
-            except PrimeMisled:
+            except MisleadingPrimeError:
                 self._restart()
             else:
                 return

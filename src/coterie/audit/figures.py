@@ -27,7 +27,7 @@ def _strong(verdict: "Verdict") -> KeyNumber:
     if not verdict.has_sums:
         return KeyNumber(label, "–", "no sum is on record")
     if not verdict.certain:
-        return KeyNumber(label, "1", "counts as 1: some rounds are on no record", "warning")
+        return KeyNumber(label, "1", "counts as 1: some sums are not recorded", "warning")
     if verdict.strong == 1:
         return KeyNumber(label, "1", "some user is told apart from all others", "warning")
     meaning = "users in the smallest group that cannot be told apart"
@@ -46,7 +46,7 @@ def _weak(verdict: "Verdict") -> KeyNumber:
     if weak.exact:
         meaning = "fewest users in any combination of sums, exactly"
     elif not verdict.certain:
-        meaning = "counts as the lower one: some rounds are on no record"
+        meaning = "counts as the lower one: some sums are not recorded"
     return KeyNumber(label, str(weak), meaning, tone)
 
 
@@ -60,7 +60,10 @@ def _isolated(verdict: "Verdict") -> KeyNumber:
     maybe = len(verdict.maybe_isolated)
     if maybe:
         return KeyNumber(
-            label, f"{number(count)} to {number(count + maybe)}", "not known: rounds are on no record", "warning"
+            label,
+            f"{number(count)} to {number(count + maybe)}",
+            "not known: some sums are not recorded",
+            "warning",
         )
     if count:
         return KeyNumber(label, f"at least {number(count)}", meaning, "warning")
@@ -184,8 +187,8 @@ _GROUPS = (
     "arithmetic on the sums tells the users of such a group apart."
 )
 _UNKNOWN = (
-    "In rounds that are on no record the server may have seen anybody alone who sent something there. A level is "
-    "claimed only where it is proven."
+    "In rounds whose sums are not recorded the server may have seen anybody alone who sent something there. A "
+    "level is claimed only where it is proven."
 )
 
 

@@ -223,7 +223,7 @@ def _unknown(verdict: "Verdict") -> Iterator[str]:
     senders = counted(
         len(subject.unknown_users), "user who sent something there counts", "users who sent something there count"
     )
-    yield f"What the server learned in {which} is on no record: the {senders} as alone."
+    yield f"What the server learned in {which} is not recorded: the {senders} as alone."
     yield f"Before round {rounds[0]} the strong level was {number(verdict.before_unknown or 0)}, for certain."
 
 
@@ -286,7 +286,7 @@ def _forecast(verdict: "Verdict") -> Iterator[str]:
     if coming.floor is not None:
         yield _LASTING[coming.policy].format(floor=number(coming.floor))
         if coming.floor < verdict.strong:
-            yield f"It is {number(verdict.strong)} now, because some batches came only together so far."
+            yield f"It is {number(verdict.strong)} now, because some batches always took part together so far."
         return
     if len(verdict.isolated) == len(verdict.classes.participants):
         yield "Everyone who took part is isolated already. Further rounds change nothing about that."

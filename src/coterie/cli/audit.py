@@ -50,7 +50,9 @@ def audit(
         Path | None,
         typer.Option(help="Hold the log against this plan: which rounds split a batch. A ledger brings its own."),
     ] = None,
-    window: Annotated[int | None, typer.Option(help="Also the level within any so many rounds in a row.")] = None,
+    window: Annotated[
+        int | None, typer.Option(help="Also report the lowest level within any so many consecutive rounds.")
+    ] = None,
     colluders: Annotated[
         str | None,
         typer.Option(

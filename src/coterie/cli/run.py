@@ -86,7 +86,7 @@ def run(
     unsealed: Annotated[
         bool, typer.Option("--unsealed", help="Without the seal, for comparison: losing a user splits its batch.")
     ] = False,
-    rounds: Annotated[int | None, typer.Option(help="J, the number of rounds.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="The number of rounds (J).")] = None,
     device: Annotated[str | None, typer.Option(help="auto (a GPU if there is one), cpu or cuda.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed for everything that is drawn.")] = None,
     seeds: Annotated[
@@ -225,13 +225,13 @@ def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult
 
 def _stop_message(job: Run, error: BaseException) -> str:
     """Say how far a run came, and what to do: to go on as before, unless that is of no use."""
-    from coterie.ledger import Busy
-    from coterie.training.engine.trainer import Diverged
+    from coterie.ledger import BusyError
+    from coterie.training.engine.trainer import DivergedError
 
     done = f"Stopped after {len(job.rows)} of {job.spec.training.rounds} rounds"
-    if isinstance(error, Diverged):
+    if isinstance(error, DivergedError):
         return f"{done}; begin a new run with another spec"
-    if isinstance(error, Busy):
+    if isinstance(error, BusyError):
         return f"{done}: another process goes on with this run; wait for it, or stop it"
     return f"{done}; go on with: coterie run --resume {job.folder.path}"
 

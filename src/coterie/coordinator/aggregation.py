@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from coterie.coordinator.coordinator import EndedRounds, RoundOutcome, numbers_of
-from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.errors import PeerError, TooFewUsersError, UsageError
 from coterie.ledger import Ledger, Phase, State
 from coterie.secagg import (
     DEFAULT_PROTOCOL,
@@ -20,12 +20,12 @@ from coterie.secagg import (
     sealed_round,
     unsealed_round,
 )
-from coterie.secagg.protocols.interface import silence
+from coterie.secagg.protocols.interface import no_answer_reason
 from coterie.secagg.wire.framing import Data
 from coterie.values import BatchPlan, BoolArray, Cohort
 
 
-class Moment(NamedTuple):
+class RoundPhase(NamedTuple):
     """Where a message belongs: a round (None while batches are formed) and a phase, counted from 0."""
 
     round: int | None
@@ -35,7 +35,7 @@ class Moment(NamedTuple):
 class Transport(Protocol):
     """Carries messages to users and answers back. How long it waits is its own business."""
 
-    def exchange(self, outgoing: Outgoing, moment: Moment) -> Iterable[tuple[str, Data]]:
+    def exchange(self, outgoing: Outgoing, moment: RoundPhase) -> Iterable[tuple[str, Data]]:
         """Deliver the messages and yield (user, answer) as answers come; end when the time is over.
 
         Whoever has not answered by then has timed out. An answer of an earlier moment may come late.
@@ -62,7 +62,7 @@ def form_batches(ledger: Ledger, transport: Transport, rules: BatchRules) -> dic
     refused: dict[str, str] = {}
     phase = 0
     while outgoing:
-        answers = transport.exchange(outgoing, Moment(None, phase))
+        answers = transport.exchange(outgoing, RoundPhase(None, phase))
         outgoing, phase = {}, phase + 1
         for user, data in answers:
             if user not in founder_of:
@@ -104,7 +104,7 @@ class SealedAggregation:
             if charter.inner != self.name:
                 raise UsageError(f"batch {batch} was formed for {charter.inner}; it takes no part in {self.name}")
         if len(cohort) < self._terms.min_included:
-            raise TooFewUsers(f"the cohort has {len(cohort)} users; a sum needs {self._terms.min_included}")
+            raise TooFewUsersError(f"the cohort has {len(cohort)} users; a sum needs {self._terms.min_included}")
         server = sealed_round(charters.values(), round_, self._terms)
         batch_of = {charter.digest: batch for batch, charter in charters.items()}
         outcome = drive(server, self._transport, self._ledger, cohort, ended=ended, batch_of=batch_of)
@@ -116,7 +116,7 @@ class SealedAggregation:
             batch: missing.intersection(member.user for member in charter.members)
             for batch, charter in charters.items()
         }
-        return replace(outcome, lost={batch: silence(users) for batch, users in absent.items() if users})
+        return replace(outcome, lost={batch: no_answer_reason(users) for batch, users in absent.items() if users})
 
 
 class UnsealedAggregation:
@@ -163,7 +163,7 @@ def drive(
     try:
         while outgoing:
             ledger.announce(Phase(server.round, len(silent), len(outgoing)))
-            for user, data in transport.exchange(outgoing, Moment(server.round, len(silent))):
+            for user, data in transport.exchange(outgoing, RoundPhase(server.round, len(silent))):
                 try:
                     server.receive(user, data)
                 except PeerError as error:
@@ -172,7 +172,7 @@ def drive(
             silent.append(server.waiting)
             outgoing = server.advance()
         result = server.finish()
-    except TooFewUsers as error:
+    except TooFewUsersError as error:
         reason = str(error)
     exposure = server.exposure()
     ended.add(server, number, exposure)
@@ -185,7 +185,7 @@ def drive(
         learned=tuple(numbers_of(users, number) for users in exposure.learned),
         alone=numbers_of(exposure.unknown, number),
         included=numbers_of(included, number),
-        mean=result.sum.values / result.sum.weight if result is not None and included else None,
+        mean=result.sum.mean if result is not None and included else None,
         lost={batch_of[name]: why for name, why in lost.items() if name in batch_of},
         silent=tuple(silent),
         refused=refused,

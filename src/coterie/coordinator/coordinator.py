@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.errors import PeerError, TooFewUsersError, UsageError
 from coterie.ledger import Ledger, Round, State
 from coterie.ledger.rounds import NOBODY, exposed_sets
 from coterie.selection.selectors import Selector
@@ -141,8 +141,8 @@ class Aggregation(Protocol):
     def gather(self, round_: int, cohort: Cohort, ended: EndedRounds) -> RoundOutcome:
         """Ask the cohort, and return a round that is committed or abandoned.
 
-        Messages that belong to none of its own phases go to the rounds that have `ended`. Raises TooFewUsers if
-        nothing could be learned, UsageError if nothing may be asked.
+        Messages that belong to none of its own phases go to the rounds that have `ended`. Raises
+        TooFewUsersError if nothing could be learned, UsageError if nothing may be asked.
         """
         ...
 
@@ -204,9 +204,9 @@ class Coordinator:
         gone on meanwhile, nobody is asked. `keep` gets a result before the ledger commits it, for a caller that
         must still have it if it dies right after the commit, and returns the digests of the files it wrote.
 
-        Raises `Busy` while another coordinator is in a round, and what the aggregation raises as UsageError, after
-        the round was abandoned. After any other exception the round stays open, and the next call counts it as
-        the worst that it can have been.
+        Raises `BusyError` while another coordinator is in a round, and what the aggregation raises as UsageError,
+        after the round was abandoned. After any other exception the round stays open, and the next call counts it
+        as the worst that it can have been.
         """
         with self.ledger.claim():
             if step is not None and step != self.step:
@@ -222,7 +222,7 @@ class Coordinator:
             )
             try:
                 outcome = aggregation.gather(round_, cohort, self._ended)
-            except TooFewUsers as error:
+            except TooFewUsersError as error:
                 outcome = RoundOutcome.abandoned(round_, cohort, str(error))
             except UsageError as error:
                 self._close(RoundOutcome.abandoned(round_, cohort, str(error)), {})

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from coterie.coordinator.aggregation import Moment
+from coterie.coordinator.aggregation import RoundPhase
 from coterie.errors import CoterieError, PeerError, UsageError
 from coterie.secagg.crypto.quantiser import Update
 from coterie.secagg.protocols.interface import Client, Outgoing, Task
@@ -20,11 +20,11 @@ class Arrival(Enum):
     LOST = "lost"
 
 
-Network: TypeAlias = Callable[[str, Moment, str], Arrival]
+Network: TypeAlias = Callable[[str, RoundPhase, str], Arrival]
 """Decides how a message is delivered, from its user, its moment, and "to" or "from" the user."""
 
 
-def perfect_network(user: str, moment: Moment, direction: str) -> Arrival:
+def perfect_network(user: str, moment: RoundPhase, direction: str) -> Arrival:
     """Lose nothing."""
     del user, moment, direction
     return Arrival.IN_TIME
@@ -62,7 +62,7 @@ class SimulatedUsers:
         self.refusals: dict[str, str] = {}
         """Users whose device refused a message of the server, and why it did last."""
 
-    def exchange(self, outgoing: Outgoing, moment: Moment) -> Iterator[tuple[str, Data]]:
+    def exchange(self, outgoing: Outgoing, moment: RoundPhase) -> Iterator[tuple[str, Data]]:
         """Deliver the messages, let users train, and yield their answers."""
         late, self._late = self._late, []
         yield from late
@@ -90,7 +90,7 @@ class SimulatedUsers:
                 raise DeviceFailed(str(error)) from error
             yield from self._arrivals(user, answer, moment)
 
-    def _arrivals(self, user: str, answer: Data, moment: Moment) -> Iterator[tuple[str, Data]]:
+    def _arrivals(self, user: str, answer: Data, moment: RoundPhase) -> Iterator[tuple[str, Data]]:
         arrival = self._network(user, moment, "from")
         if arrival is Arrival.IN_TIME:
             yield user, answer

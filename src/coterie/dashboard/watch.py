@@ -13,9 +13,9 @@ from coterie.ledger import Ledger, Round, Snapshot, State
 from coterie.ledger.ledger import Clock, system_clock
 from coterie.ledger.store import Location
 
-BUDGET = 1.0
+AUDIT_SECONDS = 1.0
 """Seconds that an audit may take for its forecast and the weak level."""
-PATIENCE = 10.0
+REAUDIT_FACTOR = 10.0
 """An audit is not begun again before so many times its own duration have passed."""
 
 
@@ -30,7 +30,7 @@ class LedgerWatch:
         self._location, self._required, self._clock = location, required, clock
         self._ledger: Ledger | None = Ledger.open(location, read_only=True)
         self._snapshot: Snapshot | None = None
-        self._fold = _Fold(0)
+        self._fold = _MeasuresCache(0)
         self._verdict: Verdict | None = None
         self._audited, self._audit_again = 0, 0.0
         self._head, self._changed = self._ledger.head, clock()
@@ -53,7 +53,7 @@ class LedgerWatch:
             self._head, self._changed = ledger.head, self._clock()
         is_open = bool(snapshot.rounds) and snapshot.rounds[-1].state is State.OPEN
         closed = snapshot.rounds[:-1] if is_open else snapshot.rounds
-        self._fold = self._fold.carried_on(snapshot, closed)
+        self._fold = self._fold.updated(snapshot, closed)
         self._audit(replace(snapshot, rounds=closed), ledger.place)
         plan, current = snapshot.plan, snapshot.rounds[-1].number if is_open else None
         return FederationState(
@@ -84,12 +84,12 @@ class LedgerWatch:
         rounds, begun = len(snapshot.rounds), time.monotonic()
         if rounds == self._audited or begun < self._audit_again:
             return
-        self._verdict = audit(evidence_of(snapshot, place), require=self._required, budget=BUDGET)
+        self._verdict = audit(evidence_of(snapshot, place), require=self._required, budget=AUDIT_SECONDS)
         self._audited, done = rounds, time.monotonic()
-        self._audit_again = done + PATIENCE * (done - begun)
+        self._audit_again = done + REAUDIT_FACTOR * (done - begun)
 
 
-class _Fold:
+class _MeasuresCache:
     """The measures after each round that is over; `late` counts the sums of these rounds that came late."""
 
     def __init__(self, users: int, late: int = 0) -> None:
@@ -97,13 +97,13 @@ class _Fold:
         self.after: list[RoundMeasures] = []
         self._fixed = users, late
 
-    def carried_on(self, snapshot: Snapshot, rounds: tuple[Round, ...]) -> "_Fold":
+    def updated(self, snapshot: Snapshot, rounds: tuple[Round, ...]) -> "_MeasuresCache":
         """Return what comes of all these rounds; it begins anew where users joined, or sums came late."""
         fixed = snapshot.users, sum(each.late for each in rounds)
-        return (self if fixed == self._fixed else _Fold(*fixed)).extended(rounds)
+        return (self if fixed == self._fixed else _MeasuresCache(*fixed)).add(rounds)
 
-    def extended(self, rounds: tuple[Round, ...]) -> "_Fold":
-        """Take in those of the rounds that are new; return this fold."""
+    def add(self, rounds: tuple[Round, ...]) -> "_MeasuresCache":
+        """Take in those of the rounds that are new; return this cache."""
         for each in rounds[len(self.after) :]:
             self.measures.add_round(each.exposure)
             self.after.append(self.measures.now)

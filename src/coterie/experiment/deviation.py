@@ -34,7 +34,7 @@ from coterie.training import (
     make_model,
     make_trainer,
 )
-from coterie.training.engine.trainer import Diverged
+from coterie.training.engine.trainer import DivergedError
 from coterie.values import FloatArray
 
 TRIALS: tuple[tuple[type[Devices], str], ...] = (
@@ -136,7 +136,7 @@ class DeviationSetup:
             values = torch.frombuffer(bytearray(model), dtype=torch.float32)
             try:
                 updates = trainers[recipe].updates(values, [names.index(user)], 0)
-            except Diverged:
+            except DivergedError:
                 return np.full(len(values), np.nan)  # which the device's quantiser makes the zero update
             return updates.vectors[0].double().numpy()
 

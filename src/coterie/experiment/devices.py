@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from coterie.coordinator import Aggregation
-from coterie.coordinator.aggregation import Moment, SealedAggregation, UnsealedAggregation, form_batches
+from coterie.coordinator.aggregation import RoundPhase, SealedAggregation, UnsealedAggregation, form_batches
 from coterie.coordinator.simulated import Arrival, Contribution, SimulatedUsers
 from coterie.device import DeviceFile
 from coterie.errors import UsageError
@@ -112,7 +112,7 @@ class SimulatedFederation:
     def _transport(self, step: int, notes: TrainingNotes) -> SimulatedUsers:
         lost, at = self._world.lost_users(step), self._world.lost_at(step, self._protocol.upload_phase + 1)
 
-        def network(user: str, moment: Moment, direction: str) -> Arrival:
+        def network(user: str, moment: RoundPhase, direction: str) -> Arrival:
             number = self._number[user]
             gone = moment.round is not None and lost[number] and moment.phase >= at[number]
             # Lost before the message comes, or after it came: both happen, by the parity of the user and the step.

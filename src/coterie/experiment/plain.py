@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from coterie.coordinator import EndedRounds, RoundOutcome
-from coterie.errors import TooFewUsers, UsageError
+from coterie.errors import TooFewUsersError, UsageError
 from coterie.ledger import PLAIN, State
 from coterie.training.engine.trainer import MeanUpdate, Updates
 from coterie.values import BatchPlan, Cohort, IntArray
@@ -42,7 +42,7 @@ class TrainingNotes:
 class PlainAggregation:
     """One step's round without cryptography, over the users that a sealed (or an unsealed) one would have.
 
-    Sealed, a batch that lost a member is left out; otherwise whoever is left is added up.
+    Where the spec has sealed batches, one that lost a member is left out; otherwise whoever is left is added up.
     """
 
     parts: "Parts"
@@ -60,7 +60,7 @@ class PlainAggregation:
         """Train whoever is not lost, and take the mean; the server sees every update that arrives by itself."""
         users, lost = self.survivors(cohort)
         if len(users) == 0:
-            raise TooFewUsers("no user of the cohort was left, or no whole batch")
+            raise TooFewUsersError("no user of the cohort was left, or no whole batch")
         mean = self.mean(users).cpu().numpy().astype(np.float64)
         return RoundOutcome(round_, State.COMMITTED, cohort, alone=users, included=users, mean=mean, lost=lost)
 

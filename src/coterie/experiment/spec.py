@@ -73,7 +73,7 @@ class TrainingSettings(LocalTraining):
     """What the users train and how, for how long, and where."""
 
     rounds: int = 60
-    """J, the number of rounds."""
+    """The number of rounds (J)."""
     device: str = "auto"
     """Where to train: auto (a GPU if there is one), cpu or cuda."""
     compiled: bool = False
@@ -87,7 +87,7 @@ class AggregationSettings:
     """How the updates are added up."""
 
     protocol: str = "secagg+"
-    """How: one with the users' cryptography (coterie run --help has them all); or plain, in the open and fast."""
+    """How: one with the users' cryptography (coterie run --help has them all); or plain, in the clear and fast."""
     sealed: bool = True
     """Whether batches are sealed; some protocols also run unsealed, for comparison."""
     word_bits: Literal[0, 16, 32] = 0

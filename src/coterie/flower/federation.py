@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 
 from coterie.coordinator import Coordinator, RoundOutcome
 from coterie.coordinator.aggregation import SealedAggregation, form_batches
-from coterie.errors import TooFewUsers, UsageError
+from coterie.errors import TooFewUsersError, UsageError
 from coterie.flower.checkpoint import MODEL, CheckpointFolder, FlowerCheckpoint
 from coterie.flower.envelope import LOG
 from coterie.flower.inner_strategy import InnerStrategy, configuration
@@ -225,7 +225,7 @@ class Federation:
             return self._silent_nodes() if settings.users is None else ""
 
         if not self._wait(missing):
-            raise TooFewUsers(
+            raise TooFewUsersError(
                 f"after {settings.wait:g} seconds {missing()} are not connected; no plan can be made"
             )
         self._nodes.enrol(given.names if given is not None else None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from coterie.coordinator.aggregation import Moment
+from coterie.coordinator.aggregation import RoundPhase
 from coterie.errors import PeerError
 from coterie.flower.envelope import LOG, MESSAGE, REFUSAL, cut, has_bytes, kind_of, unwrap, wrap
 from coterie.flower.model import RoundKind
@@ -93,7 +93,7 @@ class GridTransport:
         """Say what the next round asks for, and the bytes that its calls have in common."""
         self._kind, self._common = kind, model
 
-    def exchange(self, outgoing: Outgoing, moment: Moment) -> Iterator[tuple[str, Data]]:
+    def exchange(self, outgoing: Outgoing, moment: RoundPhase) -> Iterator[tuple[str, Data]]:
         """Deliver the messages and yield users' answers; a refusal is silence."""
         group = "" if moment.round is None else str(moment.round)
         # An app's functions are reached by the type of a message; only calls reach them at all.

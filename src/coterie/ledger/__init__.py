@@ -10,8 +10,18 @@ Out: a hash chain in SQLite or PostgreSQL, and a `Snapshot` of what it says.
 
 from coterie.ledger.ledger import Ledger
 from coterie.ledger.rounds import PLAIN, Phase, Round, Snapshot, State
-from coterie.ledger.store import Behind, Busy, Damaged, Head, Missing
+from coterie.ledger.store import BusyError, DamagedError, Head, NotFoundError, StaleError
 
 __all__ = [
-    "PLAIN", "Behind", "Busy", "Damaged", "Head", "Ledger", "Missing", "Phase", "Round", "Snapshot", "State",
+    "PLAIN",
+    "BusyError",
+    "DamagedError",
+    "Head",
+    "Ledger",
+    "NotFoundError",
+    "Phase",
+    "Round",
+    "Snapshot",
+    "StaleError",
+    "State",
 ]  # fmt: skip

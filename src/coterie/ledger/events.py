@@ -6,8 +6,8 @@ arrays it has their lengths. Integers are signed and little-endian, as many byte
 needs (1, 2, 4 or 8); what rises is written as its first member and the steps between. docs/ledger.md has the
 whole form.
 
-Whatever bytes come, decoding gives an event that encodes to the same text and arrays, or raises `Damaged`. At most
-`LARGEST` bytes are ever uncompressed, and an array is made only of bytes that are there.
+Whatever bytes come, decoding gives an event that encodes to the same text and arrays, or raises `DamagedError`.
+At most `LARGEST` bytes are ever uncompressed, and an array is made only of bytes that are there.
 """
 
 import json
@@ -21,7 +21,7 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar, get_type_hints
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.ledger.store import Damaged, Record
+from coterie.ledger.store import DamagedError, Record
 from coterie.values import IntArray
 from coterie.values.checks import starts_of
 
@@ -107,16 +107,16 @@ def decode(kind: type[_E], body: bytes) -> _E:
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):
-        raise Damaged("it does not begin with a line of JSON") from None
+        raise DamagedError("it does not begin with a line of JSON") from None
     forms = _FORMS[kind]
     if not isinstance(line, dict) or line.keys() != forms.keys():
-        raise Damaged(f"its fields are not {', '.join(forms)}")
+        raise DamagedError(f"its fields are not {', '.join(forms)}")
     values: dict[str, Any] = {}
     at = 0
     for name, form in forms.items():
         if isinstance(form, Inline):
             if not form.sound(line[name]):
-                raise Damaged(f"its field {name!r} cannot be {line[name]!r:.40}")
+                raise DamagedError(f"its field {name!r} cannot be {line[name]!r:.40}")
             values[name] = line[name]
         else:
             parts, at = _parts(line[name], form.parts, rest, at)
@@ -127,14 +127,14 @@ def decode(kind: type[_E], body: bytes) -> _E:
     except UnicodeEncodeError:
         canonical = False
     if not canonical:
-        raise Damaged("it is not written in the one form that its content has")
+        raise DamagedError("it is not written in the one form that its content has")
     return event
 
 
 def event_of(record: Record) -> Event:
     """Return what a record says."""
     if record.kind not in KINDS:
-        raise Damaged(f"there is no kind of record {record.kind!r:.40}")
+        raise DamagedError(f"there is no kind of record {record.kind!r:.40}")
     return decode(KINDS[record.kind], record.body)
 
 
@@ -159,27 +159,27 @@ def _uncompress(body: bytes) -> bytes:
     try:
         raw = stream.decompress(body, LARGEST + 1)
     except zlib.error as error:
-        raise Damaged(f"it cannot be uncompressed: {error}") from None
+        raise DamagedError(f"it cannot be uncompressed: {error}") from None
     if len(raw) > LARGEST:
-        raise Damaged(f"it has more than the {LARGEST} bytes that a record may have")
+        raise DamagedError(f"it has more than the {LARGEST} bytes that a record may have")
     if not stream.eof or stream.unused_data:
-        raise Damaged("it is cut off, or goes on after its end")
+        raise DamagedError("it is cut off, or goes on after its end")
     return raw
 
 
 def _parts(sizes: object, kinds: Sequence[type], rest: bytes, at: int) -> tuple[list[BodyPart], int]:
     """Return parts of these kinds from a place on, and the place after them."""
     if not isinstance(sizes, list) or len(sizes) != len(kinds):
-        raise Damaged(f"a field of {len(kinds)} parts announces {sizes!r:.40}")
+        raise DamagedError(f"a field of {len(kinds)} parts announces {sizes!r:.40}")
     parts: list[BodyPart] = []
     for size, kind in zip(sizes, kinds, strict=True):
         pair = [size, 1] if kind is bytes else size
         length, width = pair if isinstance(pair, list) and len(pair) == 2 else (0, 0)  # noqa: PLR2004 - a pair
         if type(length) is not int or type(width) is not int or width not in _WIDTHS:
-            raise Damaged(f"a part announces {size!r:.40}")
+            raise DamagedError(f"a part announces {size!r:.40}")
         end = at + length * width
         if not at <= end <= len(rest):
-            raise Damaged(f"{length} values are announced where {len(rest) - at} bytes are left")
+            raise DamagedError(f"{length} values are announced where {len(rest) - at} bytes are left")
         data = rest[at:end]
         parts.append(data if kind is bytes else np.frombuffer(data, dtype=f"<i{width}").astype(np.int64))
         at = end
@@ -199,7 +199,7 @@ def _steps(values: IntArray) -> IntArray:
 def _read_rising(steps: IntArray) -> IntArray:
     values: IntArray = np.cumsum(steps)
     if len(values) and (values[0] < 0 or np.any(values[1:] <= values[:-1])):
-        raise Damaged("integers do not rise")
+        raise DamagedError("integers do not rise")
     return values
 
 
@@ -214,7 +214,7 @@ def _read_lists(sizes: IntArray, steps: IntArray) -> Lists:
     rising = members[1:] > members[:-1]
     rising[starts[1:-1] - 1] = True
     if len(members) and (members.min() < 0 or not rising.all()):
-        raise Damaged("integers of a list do not rise")
+        raise DamagedError("integers of a list do not rise")
     return Lists(starts, members)
 
 
@@ -235,7 +235,7 @@ def _starts(lengths: IntArray, least: int, total: int) -> IntArray:
     sound = np.all((lengths >= least) & (lengths <= total))  # or their sum could overflow
     starts = starts_of(np.maximum(lengths, 0))
     if not sound or starts[-1] != total:
-        raise Damaged("pieces do not have the lengths that they announce")
+        raise DamagedError("pieces do not have the lengths that they announce")
     return starts
 
 

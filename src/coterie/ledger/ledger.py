@@ -17,12 +17,12 @@ from coterie.ledger.reading import LedgerReader
 from coterie.ledger.rounds import NOBODY, CurrentRound, Phase
 from coterie.ledger.store import (
     BEGINNING,
-    Behind,
-    Busy,
+    BusyError,
     Head,
     Location,
-    Missing,
+    NotFoundError,
     Record,
+    StaleError,
     Store,
     file_of,
     is_url,
@@ -91,7 +91,7 @@ class Ledger(LedgerReader):
             return cls.open(file, clock=clock) if file.exists() else cls.create(file, clock=clock)
         try:
             return cls.open(location, clock=clock)
-        except Missing:
+        except NotFoundError:
             return cls.create(location, clock=clock)
 
     @classmethod
@@ -120,7 +120,7 @@ class Ledger(LedgerReader):
     def publish_plan(self, plan: BatchPlan) -> None:
         """Put a plan into force; a batch that has taken part must stay whole in it, or retire whole.
 
-        Raises `Behind` if another plan came into force since this ledger was last read.
+        Raises `StaleError` if another plan came into force since this ledger was last read.
         """
         if plan.names is not None and plan.names != tuple(self._history.names[: plan.users]):
             raise UsageError("the plan has other user names than the ledger; make it of the ledger's users")
@@ -154,7 +154,7 @@ class Ledger(LedgerReader):
     def claim(self, *, wait: float = 1.0) -> Iterator[int | None]:
         """Take the right to run rounds, alone, for the block; give the number of the round found open, if any.
 
-        The coordinator that opened that round is gone, and it is recorded as unfinished. Raises `Busy` when
+        The coordinator that opened that round is gone, and it is recorded as unfinished. Raises `BusyError` when
         another live coordinator has the right for `wait` seconds more.
         """
         if self._claimed:
@@ -176,7 +176,7 @@ class Ledger(LedgerReader):
         while True:
             try:
                 stack.enter_context(self._store.lease())
-            except Busy:
+            except BusyError:
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(_PAUSE)
@@ -187,7 +187,7 @@ class Ledger(LedgerReader):
         """Begin the next round and return its number, before anybody is asked.
 
         With a plan in force the cohort must come as batches of it; without, it comes as users. Of the terms that
-        the round's members are shown, the SHA-256 is kept. Raises `Behind` if the plan has changed.
+        the round's members are shown, the SHA-256 is kept. Raises `StaleError` if the plan has changed.
         """
         self._check_claim()
         number, plan = self.plan_number, self._history.plan
@@ -312,7 +312,7 @@ class Ledger(LedgerReader):
             change = self._history.prepare(event_of(record), record.time)
             try:
                 self._store.append([record], self._head)
-            except Behind:
+            except StaleError:
                 self.refresh()
                 if fixed_plan and self.plan_number != plan:
                     raise

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from coterie.errors import UsageError
-from coterie.ledger.store import Busy, Damaged, Missing, Record, SqlStore, migrations, missing_migrations
+from coterie.ledger.store import (
+    BusyError,
+    DamagedError,
+    NotFoundError,
+    Record,
+    SqlStore,
+    migrations,
+    missing_migrations,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -100,7 +108,7 @@ class PostgresStore(SqlStore):
         with self._guard():
             locked = self._execute("SELECT pg_try_advisory_lock(?)", (key,))
         if locked != [(True,)]:
-            raise Busy(f"{self.place}: another coordinator runs the rounds of this ledger")
+            raise BusyError(f"{self.place}: another coordinator runs the rounds of this ledger")
         try:
             yield
         finally:
@@ -241,7 +249,7 @@ def _reason(error: "psycopg.Error") -> str:
 def _check_kind(connection: "psycopg.Connection[Any]", address: _Address, *, read_only: bool) -> None:
     schema = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (address.ledger,))
     if schema.fetchone() is None:
-        raise Missing(f"{address} has no ledger {address.ledger!r}; check the name, or create the ledger")
+        raise NotFoundError(f"{address} has no ledger {address.ledger!r}; check the name, or create the ledger")
     # A view in a table's place can go on without end, and must not be read.
     kinds = connection.execute(
         "SELECT relname, relkind::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
@@ -265,5 +273,5 @@ def _check_kind(connection: "psycopg.Connection[Any]", address: _Address, *, rea
 def _lacking(connection: "psycopg.Connection[Any]", address: _Address) -> list[str]:
     rows = connection.execute("SELECT version FROM format").fetchall()
     if len(rows) != 1:
-        raise Damaged(f"{address} is damaged: it does not say which version it has")
+        raise DamagedError(f"{address} is damaged: it does not say which version it has")
     return missing_migrations("postgres", rows[0][0], str(address))

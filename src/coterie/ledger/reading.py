@@ -12,7 +12,7 @@ from coterie.errors import UsageError
 from coterie.ledger.events import Exposed, Noted, Opened, Overridden, Planned, Retired, event_of
 from coterie.ledger.history import History
 from coterie.ledger.rounds import NOBODY, BatchChange, Phase, Round, Snapshot
-from coterie.ledger.store import BEGINNING, Damaged, Head, Location, Record, Store, open_store
+from coterie.ledger.store import BEGINNING, DamagedError, Head, Location, Record, Store, open_store
 from coterie.values import BatchPlan, BoolArray, IntArray, ParticipationLog
 
 
@@ -286,7 +286,7 @@ class LedgerReader:
                 if before.count == end.count:
                     break
         if before != end:
-            raise Damaged(
+            raise DamagedError(
                 f"{self.place} is damaged: record {before.count + 1} is not the one that was written; run coterie "
                 f"ledger verify to see all that is wrong"
             )
@@ -298,7 +298,7 @@ class LedgerReader:
             else:
                 self._builder.add(record)
         except UsageError as error:
-            raise Damaged(f"{self.place} is damaged: record {record.seq} ({record.kind}): {error}") from error
+            raise DamagedError(f"{self.place} is damaged: record {record.seq} ({record.kind}): {error}") from error
         self._head = Head(record.seq, record.hash)
 
 
@@ -339,7 +339,7 @@ def verify(location: Location, earlier: bytes | None = None) -> Verification:
         walk = _Walk(earlier)
         try:
             end = walk.through(store)
-        except Damaged as error:
+        except DamagedError as error:
             walk.report(walk.head.count + 1, "", f"nothing can be read from here on: {error}")
             end = walk.head
     if end.count > walk.head.count:

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from coterie.errors import UsageError
 from coterie.ledger.events import LARGEST
-from coterie.ledger.store import Busy, Damaged, Record, SqlStore, migrations, missing_migrations
+from coterie.ledger.store import (
+    BusyError,
+    DamagedError,
+    Record,
+    SqlStore,
+    migrations,
+    missing_migrations,
+)
 from coterie.storage.files import sync_folder, writing
 from coterie.storage.sqlite import DURABLE, FileKind, connect, error_code
 
@@ -18,7 +25,7 @@ _WAIT = 10.0  # seconds that an append or a read waits for others; none holds th
 def _damaged(place: str, error: sqlite3.Error | UnicodeDecodeError) -> UsageError:
     if isinstance(error, sqlite3.ProgrammingError):
         return UsageError(f"{place} was closed; open it again")
-    return Damaged(f"{place} is damaged: SQLite says {error}; restore it from a copy")
+    return DamagedError(f"{place} is damaged: SQLite says {error}; restore it from a copy")
 
 
 _KIND = FileKind(
@@ -114,7 +121,7 @@ class SqliteStore(SqlStore):
                 except sqlite3.OperationalError as error:
                     if error_code(error) != sqlite3.SQLITE_BUSY:
                         raise
-                    raise Busy(f"{self.place}: another coordinator runs the rounds of this ledger") from None
+                    raise BusyError(f"{self.place}: another coordinator runs the rounds of this ledger") from None
             yield
 
     def announce(self, text: str) -> None:
@@ -182,7 +189,7 @@ def _check_kind(connection: sqlite3.Connection, path: Path, *, read_only: bool) 
     connection.executescript(_KIND.settings)
     _KIND.check_application(connection, path)
     if connection.execute("PRAGMA journal_mode").fetchone() != ("delete",):
-        raise Damaged(f"{path} is damaged: another program changed its journal mode")
+        raise DamagedError(f"{path} is damaged: another program changed its journal mode")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     missing = missing_migrations("sqlite", version, str(path))
     _check_schema(connection, path, version)
@@ -203,4 +210,4 @@ def _check_schema(connection: sqlite3.Connection, path: Path, version: int) -> N
         _migrate(model, migrations("sqlite")[:version], 0)
         expected = model.execute(query).fetchall()
     if connection.execute(query).fetchall() != expected:
-        raise Damaged(f"{path} is damaged: its tables are not those of a ledger; restore it from a copy")
+        raise DamagedError(f"{path} is damaged: its tables are not those of a ledger; restore it from a copy")

@@ -29,19 +29,19 @@ Location: TypeAlias = str | os.PathLike[str]
 """A file, a run's folder, or a PostgreSQL URL."""
 
 
-class Behind(CoterieError):  # noqa: N818 - nobody's error: it names what happened
+class StaleError(CoterieError):
     """Somebody else appended first: catch up, look again, and decide anew."""
 
 
-class Busy(CoterieError):  # noqa: N818 - nobody's error: it names what is the case
+class BusyError(CoterieError):
     """Another live coordinator runs the rounds of this ledger."""
 
 
-class Missing(UsageError):  # noqa: N818 - it names what the ledger is
+class NotFoundError(UsageError):
     """The database can be reached, and has no ledger of that name."""
 
 
-class Damaged(UsageError):  # noqa: N818 - it names what the database is
+class DamagedError(UsageError):
     """What the database holds is not what a ledger wrote there."""
 
 
@@ -107,7 +107,7 @@ class Store(Protocol):
         ...
 
     def append(self, records: Sequence[Record], expected: Head) -> None:
-        """Add records and move the head, durably and in one step; raise `Behind` if the head is not `expected`."""
+        """Add records and move the head, durably, in one; raise `StaleError` if the head is not `expected`."""
         ...
 
     def read(self, after: int) -> Iterator[Record]:
@@ -118,7 +118,7 @@ class Store(Protocol):
         ...
 
     def lease(self) -> AbstractContextManager[None]:
-        """Hold the right to run rounds, alone, until the block or the process ends; raise `Busy` at once."""
+        """Hold the right to run rounds, alone, until the block or the process ends; raise `BusyError` at once."""
         ...
 
     def announce(self, text: str) -> None:
@@ -173,7 +173,7 @@ class SqlStore(ABC):
         """Add records and move the head, durably and in one step."""
         with self._guard(), self._transaction():
             if self._head(self.lock) != expected:
-                raise Behind(f"{self.place}: another process appended first")
+                raise StaleError(f"{self.place}: another process appended first")
             for record in records:
                 self._insert(record)
             self._execute("UPDATE head SET count = ?, hash = ?", (records[-1].seq, records[-1].hash))
@@ -188,7 +188,7 @@ class SqlStore(ABC):
             for row in rows:
                 # A damaged tree can lead back to where it began, again and again.
                 if not isinstance(row[0], int) or row[0] <= after:
-                    raise Damaged(f"{self.place} is damaged: its records are not in order")
+                    raise DamagedError(f"{self.place} is damaged: its records are not in order")
                 after = row[0]
                 pairs = zip(row, empty, strict=True)
                 yield Record._make(each if isinstance(each, type(none)) else none for each, none in pairs)
@@ -201,7 +201,9 @@ class SqlStore(ABC):
     def _head(self, lock: str = "") -> Head:
         rows = self._execute(f"SELECT count, hash FROM head{lock}")  # noqa: S608 - one of our own words
         if len(rows) != 1 or not (isinstance(rows[0][0], int) and isinstance(rows[0][1], bytes)):
-            raise Damaged(f"{self.place} is damaged: it does not say where it ends; run coterie ledger verify")
+            raise DamagedError(
+                f"{self.place} is damaged: it does not say where it ends; run coterie ledger verify"
+            )
         return Head(*rows[0])
 
     @contextmanager

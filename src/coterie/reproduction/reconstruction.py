@@ -30,7 +30,7 @@ from coterie.attacks.view import ServerView
 from coterie.experiment.parts import Parts, prepare
 from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Windows
-from coterie.simulation.processes import CheckStop, go_on
+from coterie.simulation.processes import CheckStop, never_stop
 from coterie.training.engine.stacked_trainer import make_trainer
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten
@@ -69,7 +69,7 @@ class FinalRounds:
         )
 
 
-def attack_windows(spec: Spec, windows: Windows, check_stop: CheckStop = go_on) -> dict[str, Any]:
+def attack_windows(spec: Spec, windows: Windows, check_stop: CheckStop = never_stop) -> dict[str, Any]:
     """Train as a spec says, attack the windows of each final rate, and return a record."""
     started = time.perf_counter()
     parts = prepare(spec)

@@ -18,7 +18,7 @@ from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Experiment, PlannedRun, ReportProgress
 from coterie.reproduction.outcome import ExperimentRecord, ResultFile
 from coterie.reproduction.reconstruction import attack_windows, made_with
-from coterie.simulation.processes import CheckStop, go_on, worker_processes
+from coterie.simulation.processes import CheckStop, never_stop, worker_processes
 from coterie.training.data.published import DATASETS, load
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten
@@ -28,7 +28,7 @@ PROCESSES_ON_A_GPU = 4
 """Runs side by side on one GPU: small models leave most of it idle."""
 
 
-def train(spec: Spec, check_stop: CheckStop = go_on) -> ExperimentRecord:
+def train(spec: Spec, check_stop: CheckStop = never_stop) -> ExperimentRecord:
     """Train a model as a spec says, adding updates up plainly, and return what came out as a record.
 
     The cohorts, losses and updates are those of `coterie run` with the same spec and plain aggregation.
@@ -111,7 +111,7 @@ def _outcomes(runs: list[PlannedRun], processes: int) -> Iterator[tuple[PlannedR
             yield waiting[future], future.result()
 
 
-def _result(run: PlannedRun, check_stop: CheckStop = go_on) -> ExperimentRecord:
+def _result(run: PlannedRun, check_stop: CheckStop = never_stop) -> ExperimentRecord:
     """Train a run's model, and attack it if that is planned."""
     if run.windows is None:
         return train(run.spec, check_stop)

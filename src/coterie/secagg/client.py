@@ -23,7 +23,7 @@ from coterie.secagg.wire.messages import (
     Terms,
     UnsealedCall,
     called_terms,
-    following,
+    next_state,
     refusal,
 )
 from coterie.values.checks import check_count
@@ -76,7 +76,7 @@ class SealedClient:
     def _answer_call(self, message: RoundCall) -> Task:
         terms = called_terms(message)
         with self.membership.record(message.scope) as record:
-            following(self._table, self._state(record, message.scope), message, "the server")
+            next_state(self._table, self._state(record, message.scope), message, "the server")
             recipe = terms.configuration or record.in_force.recipe
             task = Task(message.scope, message.charter, message.round, terms, recipe)
             self._check(task, record)
@@ -243,7 +243,7 @@ class UnsealedClient:
         return ClientState.CALLED if scope in self._tasks else ClientState.READY
 
     def _answer_call(self, message: UnsealedCall) -> Task:
-        following(CLIENT_UNSEALED, self._state(message.scope), message, "the server")
+        next_state(CLIENT_UNSEALED, self._state(message.scope), message, "the server")
         configuration = self._configuration
         if message.scope not in configuration.scopes:
             raise PeerError(

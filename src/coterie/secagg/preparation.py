@@ -47,7 +47,7 @@ from coterie.secagg.protocols.lightsecagg import (
 )
 from coterie.secagg.server import common_setting, round_groups
 from coterie.secagg.wire.framing import Data, Message, encode
-from coterie.secagg.wire.messages import CLIENT_SEALED, ClientState, RoundCall, Terms, following, refusal
+from coterie.secagg.wire.messages import CLIENT_SEALED, ClientState, RoundCall, Terms, next_state, refusal
 
 
 def sharing_setting(setting: RoundSetting) -> RoundSetting:
@@ -204,7 +204,7 @@ class PreparingClient(SealedClient):
     def _prepare(self, message: PreparationCall) -> Data:
         """Begin to share the mask of a round: no other roster of it is taken from here on, after a restart too."""
         with self.membership.record(message.scope) as record:
-            following(self._table, self._state(record, message.scope), message, "the server")
+            next_state(self._table, self._state(record, message.scope), message, "the server")
             terms = Terms(b"", message.dimension, message.min_included, record.sealed_step)
             task = Task(message.scope, message.charter, message.round, terms, record.in_force.recipe)
             charter, protocol = self._check(task, record)

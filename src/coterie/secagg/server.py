@@ -31,7 +31,7 @@ from coterie.secagg.wire.messages import (
     RoundCall,
     Terms,
     UnsealedCall,
-    following,
+    next_state,
 )
 
 LARGEST_ANSWER = 4096
@@ -105,7 +105,7 @@ class BatchFounder:
         if user not in self._states:
             raise PeerError(f"a message came from {user!r}, who is not to be in this batch")
         message, _ = messages_from_client.decode(data, largest=LARGEST_ANSWER)
-        state = following(SERVER_FOUNDING, self._states[user], message, user)
+        state = next_state(SERVER_FOUNDING, self._states[user], message, user)
         assert isinstance(message, Enrolment | CharterSignature | CharterAcceptance)  # noqa: S101 - the table has no others
         if message.scope != self._rules.scope or message.user != user:
             raise PeerError(f"{user} sent a message of {message.user!r} for the scope {message.scope!r}")

@@ -147,10 +147,11 @@ class BatchSelector:
 
     `order` is the reading of Algorithm 2: `least_served` (the authors' code, fairest), `one_least_served`
     (the text) or `uniform` (λ = 0, for equal dropout). A round is skipped if the available batches do not
-    fill a row of the family, that is, if another batch of the plan would still fit. Batches of different sizes
-    are taken one after the other in that order, passing over those that no longer fit; if that leaves room, the
-    larger ones are taken first. `spare` more batches are asked where they are available, so that enough are left
-    when some are lost on the way. With `least`, a row that is not full is taken too if it has so many users.
+    fill a cohort (a row of the family), that is, if another batch of the plan would still fit. Batches of
+    different sizes are taken one after the other in that order, passing over those that no longer fit; if that
+    leaves room, the larger ones are taken first. `spare` more batches are asked where they are
+    available, so that enough are left when some are lost on the way. With `least`, a row that is not full is
+    taken too if it has so many users.
 
     >>> from coterie.selection.plans import consecutive
     >>> selector = BatchSelector(consecutive(users=8, privacy=2), per_round=4)

@@ -15,7 +15,7 @@ CheckStop = Callable[[], None]
 """Raises if nobody waits for the result any more: whoever takes long calls it now and then."""
 
 
-def go_on() -> None:
+def never_stop() -> None:
     """Do nothing: the `CheckStop` of work in the process that waits for it."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from coterie.audit import IsolatedUsers, RunningMeasures
 from coterie.selection import PlanSelector, Selector, join, leave
-from coterie.simulation.processes import CheckStop, go_on, worker_processes
+from coterie.simulation.processes import CheckStop, never_stop, worker_processes
 from coterie.simulation.setting import Scheme, Simulation
 from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray, LogBuilder, ParticipationLog
 from coterie.values.checks import check_count
@@ -48,7 +48,7 @@ def run_trial(
     simulation: Simulation,
     scheme: int,
     trial: int,
-    check_stop: CheckStop = go_on,
+    check_stop: CheckStop = never_stop,
     log_builder: LogBuilder | None = None,
 ) -> Trial:
     """Run one trial of one scheme.

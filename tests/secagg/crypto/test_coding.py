@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from coterie import UsageError
-from coterie.errors import TooFewUsers
+from coterie.errors import TooFewUsersError
 from coterie.secagg import Parameters, Seed
 from coterie.secagg.crypto.coding import Code, lagrange_matrix, multiply
 from coterie.secagg.protocols.lightsecagg import code_for
@@ -86,7 +86,7 @@ def test_too_many_wrong_sums_give_none():
     code = Code(8, 2, 5)
     sums = code.encode(words(1, 40), Seed.generate())
     sums[0], sums[5] = words(2, sums.shape[1]), words(3, sums.shape[1])
-    with pytest.raises(TooFewUsers, match="1 wrong ones can be corrected"):
+    with pytest.raises(TooFewUsersError, match="1 wrong ones can be corrected"):
         code.decode(range(8), sums, 40, Seed.generate())
 
 
@@ -94,7 +94,7 @@ def test_too_few_sums_give_none():
     """One evaluation fewer than U decodes nothing."""
     code = Code(8, 2, 5)
     sums = code.encode(words(1, 40), Seed.generate())
-    with pytest.raises(TooFewUsers, match="4 sums of shares came; 5 are needed"):
+    with pytest.raises(TooFewUsersError, match="4 sums of shares came; 5 are needed"):
         code.decode(range(4), sums[:4], 40, Seed.generate())
 
 

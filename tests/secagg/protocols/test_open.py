@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.errors import PeerError, TooFewUsersError, UsageError
 from coterie.secagg import (
     PROTOCOLS,
     RING_16,
@@ -97,7 +97,7 @@ class Rounds(RuleBasedStateMachine):
             loses=lambda user, phase, way: user in (never_called if way == "to" else cut_off),
         )
         if complete < min(least, len(self.batches.charters)):
-            with pytest.raises(TooFewUsers, match=f"{complete} of"):
+            with pytest.raises(TooFewUsersError, match=f"{complete} of"):
                 call()
         else:
             check(self.batches, call(), lost, self.weights)
@@ -289,6 +289,6 @@ def test_a_sum_with_wrong_check_words_lies_open_too():
     server.receive(one, sealed[one])
     server.receive(two, bytes(spoilt))
     server.advance()
-    with pytest.raises(TooFewUsers):
+    with pytest.raises(TooFewUsersError):
         server.finish()
     assert server.exposure().learned == ((one, two),)

@@ -29,7 +29,7 @@ from coterie.secagg.wire.messages import (
     EnrolmentState,
     Founding,
     FoundingState,
-    following,
+    next_state,
 )
 from support.secagg.batches import SCOPE
 from support.secagg.servers import UPDATE
@@ -196,11 +196,11 @@ def test_what_is_not_in_a_table_is_refused_by_name(life, name):
         good[kind], _ = decoder.decode(data)
     for state, kind in product(machine, KINDS):
         if (state, kind) in table:
-            assert following(table, state, good[kind], "ana") is table[state, kind]
+            assert next_state(table, state, good[kind], "ana") is table[state, kind]
         else:
             expected = " or ".join(other.__name__ for held, other in table if held is state) or "nothing"
             with pytest.raises(PeerError) as refusal:
-                following(table, state, good[kind], "ana")
+                next_state(table, state, good[kind], "ana")
             order = f"in the state {state.value!r} only {expected} is expected"
             assert str(refusal.value) == f"{kind.__name__} came from ana out of order: {order}"
 

@@ -8,8 +8,8 @@ import time
 import numpy as np
 
 from coterie.coordinator import Coordinator
-from coterie.errors import TooFewUsers
-from coterie.ledger import Busy, Ledger, State
+from coterie.errors import TooFewUsersError
+from coterie.ledger import BusyError, Ledger, State
 from coterie.selection import BatchSelector, consecutive
 from support.coordinator.aggregations import outcome_of
 
@@ -61,7 +61,7 @@ class Cheap:
         del ended
         users = learned(self._coordinator.step, cohort)
         if len(users) == 0:
-            raise TooFewUsers("no batch came through")
+            raise TooFewUsersError("no batch came through")
         return outcome_of(round_, cohort, [users], users.mean(keepdims=True))
 
 
@@ -95,7 +95,9 @@ def run_steps(location, steps, pipe):
     with Ledger.open(location) as ledger:
         coordinator = _coordinator(ledger)
         while coordinator.step < steps:
-            with contextlib.suppress(Busy):  # a database may need a moment to notice that a process was killed
+            with contextlib.suppress(
+                BusyError
+            ):  # a database may need a moment to notice that a process was killed
                 pipe.send(_told(coordinator.run_round(mostly(coordinator.step), Cheap(coordinator))))
 
 
@@ -106,7 +108,7 @@ def run_rounds(location, rounds, seed, pipe):
         coordinator = _coordinator(ledger)
         while rounds:
             time.sleep(chance.random() * 0.01)
-            with contextlib.suppress(Busy):
+            with contextlib.suppress(BusyError):
                 pipe.send(_told(coordinator.run_round(always(coordinator.step), Cheap(coordinator))))
                 rounds -= 1
 

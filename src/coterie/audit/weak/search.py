@@ -38,7 +38,7 @@ _CHEAP = 10**7  # comparisons: about a second
 _SMALL = 80  # classes: up to here the hitting set is tried before the costly projections
 
 
-class PrimeMisled(Exception):  # noqa: N818 - nobody's error
+class MisleadingPrimeError(Exception):
     """Arithmetic modulo the prime said what is not so over the rationals; another prime is needed."""
 
 
@@ -180,7 +180,7 @@ class WeakSearch:
         weights = (form.dense != 0) @ self._sizes[form.free] + self._sizes[form.pivots]
         lightest = int(np.argmin(weights))
         if weights[lightest] < self.high and self._keep_if_lightest(form, lightest) > weights[lightest]:
-            raise PrimeMisled
+            raise MisleadingPrimeError
 
     # --- lower bounds ---------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class WeakSearch:
         if row is None:
             return False
         if self._keep_if_lightest(form, row) > self._sizes[support].sum():
-            raise PrimeMisled
+            raise MisleadingPrimeError
         return True
 
     def _hitting(self, problem: HittingSet, time_left: TimeLeft, enough: Callable[[], bool]) -> Iterator[None]:

@@ -75,7 +75,7 @@ def _optional_sections(verdict: Verdict) -> Iterator[Section]:
     if verdict.breaches is not None:
         yield Section("Against the plan", tuple(_plan_blocks(verdict)))
     if not verdict.certain:
-        yield Section("Rounds on no record", (_unknown(verdict),))
+        yield Section("Rounds whose sums are not recorded", (_unknown(verdict),))
     if verdict.words.forecast:
         yield Section("If it goes on like this", (Text(verdict.words.forecast),))
     if verdict.omissions:
@@ -119,7 +119,7 @@ def _unknown(verdict: Verdict) -> Points:
     who = listing(user_name(verdict.log, user) for user in verdict.subject.unknown_users.tolist())
     return Points(
         (
-            ("Which", f"{which} What the server learned in them is on no record."),
+            ("Which", f"{which} What the server learned in them is not recorded."),
             ("Who sent something there", f"{who}. Each of them counts as seen alone."),
             ("Before them", f"The strong level was {level} before round {min(unknown)}, for certain."),
         )

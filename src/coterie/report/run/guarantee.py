@@ -78,11 +78,11 @@ def _server_view(aggregation: AggregationSettings) -> str:
 
 
 def _collusion(verdict: Verdict) -> str:
-    text = "c users who hand over their updates, all in one group, leave T − c of it."
+    text = "If c users of a group tell the server their updates, the other T − c hide among each other."
     if not verdict.has_sums or verdict.strong == 1:
         return text
     left = verdict.strong - 1
-    return f"{text} Here one of them leaves {counted(left, 'user')}, and {left} of them leave one user alone."
+    return f"{text} Here one such user leaves {counted(left, 'user')}, and {left} of them leave one user alone."
 
 
 _KEYS = (
@@ -121,5 +121,5 @@ _REAL_MEMBERS = (
 )
 _DEVICES = (
     "A device seals a round once, and its record is neither copied nor put back. X25519, Ed25519, AES-256 and "
-    "SHA-256 hold what is believed of them."
+    "SHA-256 are taken to be secure."
 )

@@ -29,7 +29,7 @@ from coterie.secagg.wire.messages import (
     EnrolmentState,
     Founding,
     Invitation,
-    following,
+    next_state,
 )
 
 _T = TypeVar("_T")
@@ -262,7 +262,7 @@ class Membership:
         """Answer an invitation with a fresh seal key (§2)."""
         seal_key = SealKey.generate()
         with self.record(message.scope) as record:
-            following(CLIENT_ENROLMENT, record.enrolment, message, "the server")
+            next_state(CLIENT_ENROLMENT, record.enrolment, message, "the server")
             record.pending_seal_key = seal_key.to_bytes()
             record.signed_draft = b""
             predecessor = record.sealed_under.digest if record.sealed_under else b""
@@ -320,7 +320,7 @@ class Membership:
             record.overrides += 1
 
     def _check(self, charter: Charter, message: Draft | Founding, record: DeviceRecord) -> None:
-        following(CLIENT_ENROLMENT, record.enrolment, message, "the server")
+        next_state(CLIENT_ENROLMENT, record.enrolment, message, "the server")
         check_charter(
             charter,
             user=self.user,

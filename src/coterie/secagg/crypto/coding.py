@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import TooFewUsers, UsageError
+from coterie.errors import TooFewUsersError, UsageError
 from coterie.secagg.crypto.keys import Seed
 from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import PRIME_31, Words
@@ -91,7 +91,9 @@ class Code:
     def _right_rows(self, holders: Sequence[int], sums: Words, randomness: Seed) -> list[int]:
         """Return rows that lie on one polynomial of degree below U, all but those that do not fit the others."""
         if len(holders) < self.needed:
-            raise TooFewUsers(f"{len(holders)} sums of shares came; {self.needed} are needed to decode the masks")
+            raise TooFewUsersError(
+                f"{len(holders)} sums of shares came; {self.needed} are needed to decode the masks"
+            )
         drawn = np.empty(_CHECKS * sums.shape[1], dtype=np.uint32)
         Keystream(randomness, PRIME_31).words_into(drawn)
         values = multiply(sums, drawn.reshape(sums.shape[1], _CHECKS))
@@ -103,7 +105,7 @@ class Code:
                 wrong = None if decoded is None else wrong | decoded[1]
         right = [row for row in range(len(holders)) if wrong is not None and row not in wrong]
         if len(right) < self.needed:
-            raise TooFewUsers(
+            raise TooFewUsersError(
                 f"{len(holders)} sums of shares do not belong together; {(len(holders) - self.needed) // 2} wrong "
                 "ones can be corrected"
             )

@@ -79,7 +79,7 @@ class Party:
 class Group:
     """Users who are in the sum together or not at all: a batch, or in an unsealed round one user."""
 
-    name: bytes
+    charter_digest: bytes
     """The charter's digest; empty for a user alone."""
     privacy: int
     identities: Mapping[str, bytes]
@@ -161,10 +161,10 @@ class RoundResult:
         return Sum(values, sum(part.sum.weight for part in self.learned))
 
 
-def silence(users: Iterable[str]) -> str:
+def no_answer_reason(users: Iterable[str]) -> str:
     """Return why a batch has no result whose members did not answer, some of them by name.
 
-    >>> silence({"cas", "ana"})
+    >>> no_answer_reason({"cas", "ana"})
     'ana, cas did not answer'
     """
     return f"{listing(map(display_name, sorted(users)), MOST_SILENT)} did not answer"
@@ -199,12 +199,12 @@ class ServerRound(Protocol):
     def advance(self) -> Outgoing:
         """End the phase and return the next one's messages; none if there is no further phase.
 
-        Who has not answered is lost to the round from here on. TooFewUsers ends it.
+        Who has not answered is lost to the round from here on. TooFewUsersError ends it.
         """
         ...
 
     def finish(self) -> RoundResult:
-        """Return what the round gave; TooFewUsers if that is less than the terms ask for.
+        """Return what the round gave; TooFewUsersError if that is less than the terms ask for.
 
         A round is finished once, and lets go of its vectors, sums and calls: it can be kept for late messages.
         """

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from coterie.errors import PeerError, TooFewUsers
+from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.coding import Code
 from coterie.secagg.crypto.keys import Seed
@@ -201,7 +201,9 @@ class LightRound(AgreedRound):
     def _demand_holders(self, places: Iterable[int]) -> None:
         holders, needed = len(tuple(places)), self._roster.code.needed
         if holders < needed:
-            raise TooFewUsers(f"{holders} holders of shares are left; {needed} are needed to decode the masks")
+            raise TooFewUsersError(
+                f"{holders} holders of shares are left; {needed} are needed to decode the masks"
+            )
 
     def _remove_masks(self, total: Words) -> None:
         """Decode the sum of masks from the sums of shares; wrong ones are corrected, and nobody is named for them.

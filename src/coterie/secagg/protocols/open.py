@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.errors import PeerError, TooFewUsersError, UsageError
 from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.masking import Mask
 from coterie.secagg.crypto.quantiser import dequantise
@@ -22,7 +22,7 @@ from coterie.secagg.protocols.interface import (
     Party,
     RoundResult,
     RoundSetting,
-    silence,
+    no_answer_reason,
 )
 from coterie.secagg.wire.framing import (
     Data,
@@ -34,7 +34,7 @@ from coterie.secagg.wire.framing import (
     begins_with_tail,
     blank,
 )
-from coterie.secagg.wire.messages import following
+from coterie.secagg.wire.messages import next_state
 
 LARGEST_HEAD = 4096
 """Bytes that a sealed message has at most before its words."""
@@ -120,7 +120,7 @@ class OpenRound:
             raise
         group = self._grouping.of[user]
         received = (message.scope, message.context.hex(), message.charter.hex(), message.user)
-        expected = (self._setting.scope, self._setting.context.hex(), group.name.hex(), user)
+        expected = (self._setting.scope, self._setting.context.hex(), group.charter_digest.hex(), user)
         for name, one, other in zip(("scope", "round", "charter", "user"), received, expected, strict=True):
             if one != other:
                 raise PeerError(f"{user} sealed for another {name}: {one!r}, not {other!r}")
@@ -129,12 +129,12 @@ class OpenRound:
             raise PeerError(f"{user} answered out of order: the round is over")
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
-        state = following(SERVER_TABLE, self._states[user], message, user)
+        state = next_state(SERVER_TABLE, self._states[user], message, user)
         words: Words = np.frombuffer(tail, dtype=self._setting.quantiser.ring.dtype)
-        if group.name in self._sums:
-            self._setting.quantiser.ring.add_into(self._sums[group.name], words)
+        if group.charter_digest in self._sums:
+            self._setting.quantiser.ring.add_into(self._sums[group.charter_digest], words)
         else:
-            self._sums[group.name] = words.copy()
+            self._sums[group.charter_digest] = words.copy()
         self._states[user] = state
 
     @property
@@ -148,7 +148,7 @@ class OpenRound:
         return {}
 
     def finish(self) -> RoundResult:
-        """End the round with what has come; TooFewUsers if too few users are in complete batches.
+        """End the round with what has come; TooFewUsersError if too few users are in complete batches.
 
         The sums are let go of: what may come late is only counted.
         """
@@ -161,18 +161,18 @@ class OpenRound:
             users = tuple(group.identities)
             absent = missing.intersection(users)
             if absent:
-                lost[group.name] = silence(absent)
+                lost[group.charter_digest] = no_answer_reason(absent)
                 continue
             try:
-                total = dequantise(totals[group.name], self._setting.quantiser, len(users))
+                total = dequantise(totals[group.charter_digest], self._setting.quantiser, len(users))
                 sums.append(LearnedSum(users, total))
             except PeerError as error:
-                lost[group.name] = str(error)
+                lost[group.charter_digest] = str(error)
         self._setting = self._setting.without_model()
         self._grouping.drop_calls()
         included = sum(len(part.users) for part in sums)
         if included < self._setting.terms.min_included:
-            raise TooFewUsers(
+            raise TooFewUsersError(
                 f"{included} users in {len(sums)} of {len(self._grouping.groups)} batches gave a sum in round "
                 f"{self.round}; {self._setting.terms.min_included} are needed"
             )

@@ -13,7 +13,7 @@ from typing import Annotated, Self
 import msgspec
 import numpy as np
 
-from coterie.errors import PeerError, TooFewUsers
+from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg.batch.charter import Parameters, ordered
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import MaskKey, Seed, hkdf
@@ -189,7 +189,7 @@ class PairwiseRound(AgreedRound):
         graph, needed = self._roster.graph, self._roster.graph.neighbourhood.shares_needed
         fewest = int(graph.count_holders(np.array(tuple(places)))[list(self._sharers)].min())
         if fewest < needed:
-            raise TooFewUsers(f"{fewest} holders of a user's secret are left; {needed} are needed to open it")
+            raise TooFewUsersError(f"{fewest} holders of a user's secret are left; {needed} are needed to open it")
 
     def _take_shares(self, user: str, holder: int, shares: bytes) -> None:
         """Keep a holder's shares, but for those that their owners did not commit to: these are as if lost."""
@@ -271,13 +271,15 @@ class Recovery:
         """Users who committed to shares that lie on no one polynomial."""
 
     def secrets(self, owners: Sequence[int], is_right: IsRight) -> Iterator[tuple[int, bytes]]:
-        """Yield the secret of each owner, from its first shares; TooFewUsers if one does not come out."""
+        """Yield the secret of each owner, from its first shares; TooFewUsersError if one does not come out."""
         if not owners:
             return
         starts, ends = (np.searchsorted(self._owners, np.array(owners), side) for side in ("left", "right"))
         fewest = int((ends - starts).min())
         if fewest < self._threshold:
-            raise TooFewUsers(f"{fewest} shares of a user's secret came; {self._threshold} are needed to open it")
+            raise TooFewUsersError(
+                f"{fewest} shares of a user's secret came; {self._threshold} are needed to open it"
+            )
         rows = starts[:, np.newaxis] + np.arange(self._threshold)
         points = self._points[rows]
         if (points == points[0]).all():  # everyone's shares are at the same points: one basis for all
@@ -295,7 +297,9 @@ class Recovery:
         self.liars[owner] = "shared a secret in pieces that do not belong together"
         corrected = correct(self._points[rows].tolist(), limbs, self._threshold)
         if corrected is None or not is_right(owner, corrected[0]):
-            raise TooFewUsers(f"{user} {self.liars[owner]}: its secret does not come out of {len(limbs)} shares")
+            raise TooFewUsersError(
+                f"{user} {self.liars[owner]}: its secret does not come out of {len(limbs)} shares"
+            )
         return corrected[0]
 
 

@@ -206,10 +206,10 @@ SERVER_FOUNDING_ENDS: dict[FoundingState, FoundingState] = {
 S = TypeVar("S", bound=Enum)
 
 
-def following(table: dict[tuple[S, type[Message]], S], state: S, message: Message, sender: str) -> S:
+def next_state(table: dict[tuple[S, type[Message]], S], state: S, message: Message, sender: str) -> S:
     """Return the state after a message; refuse one that is out of order.
 
-    >>> following(SERVER_FOUNDING, FoundingState.INVITED, CharterAcceptance("s", "ann", bytes(32)), "ann")
+    >>> next_state(SERVER_FOUNDING, FoundingState.INVITED, CharterAcceptance("s", "ann", bytes(32)), "ann")
     Traceback (most recent call last):
     coterie.errors.PeerError: CharterAcceptance came from ann out of order: in the state 'invited' only Enrolment is expected
     """  # noqa: E501 - the message is one line

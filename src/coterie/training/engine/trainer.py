@@ -29,7 +29,7 @@ _MOST_NAMES = 10  # in a message
 _TESTED_ON_CPU, _TESTED_ON_GPU = 250, 2000  # examples at a time
 
 
-class Diverged(UsageError):  # noqa: N818 - it names what happened
+class DivergedError(UsageError):
     """Training gave numbers that are not finite: to go on in the same way is of no use."""
 
 
@@ -113,7 +113,7 @@ class Trainer(ABC):
     def updates(self, parameters: Tensor, users: Sequence[int] | IntArray, round_: int) -> Updates:
         """Train users from the global parameters (D values) and return each one's update, in their order.
 
-        If nobody's numbers are finite, the error `Diverged` says so; if only some users' are not, their updates
+        If nobody's numbers are finite, `DivergedError` is raised; if only some users' are not, their updates
         are zero, as the quantiser of a sealed vector makes them.
         """
         numbers = self._check(parameters, users, round_)
@@ -175,7 +175,7 @@ class Trainer(ABC):
             names = self.data.names or range(self.data.users)
             some = ", ".join(str(names[user]) for user in diverged[:_MOST_NAMES])
             others = " and others" if len(diverged) > _MOST_NAMES else ""
-            raise Diverged(
+            raise DivergedError(
                 f"training gave numbers that are not finite in round {round_} for all {len(users)} users "
                 f"({some}{others}); lower the learning rate ({self.settings.rate(round_):g} in this round), or "
                 "look for such numbers in their data"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.errors import PeerError, TooFewUsers
+from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg import PROTOCOLS, run_round, sealed_round, unsealed_round
 from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.coding import Code
@@ -67,7 +67,7 @@ chances_of_loss = st.lists(st.sampled_from([0, 0, 0.01, 0.05, 0.2]), min_size=PH
 @given(st.integers(2, 4), st.integers(2, 5), chances_of_loss, st.integers(0, 2**32))
 @settings(max_examples=12, deadline=None)
 def test_losses_at_any_phase_give_the_exact_sum_or_none(size, count, chances, seed):
-    """With users lost at every phase: the complete batches' integer sum, or TooFewUsers; and then a next round."""
+    """With users lost at every phase: the complete batches' integer sum, or TooFewUsersError; then a round."""
     common = words(weight_cap=3)
     batches = Batches(max(count, -(-12 // size)), size, inner="lightsecagg", common=common)
     weights = {user: 1 + number % 3 for number, user in enumerate(batches.clients)}
@@ -77,7 +77,7 @@ def test_losses_at_any_phase_give_the_exact_sum_or_none(size, count, chances, se
     server = sealed_round(batches.charters, 0, conditions)
     try:
         result = run_round(server, batches.clients, batches.train, weights=weights, loses=losses)
-    except TooFewUsers:
+    except TooFewUsersError:
         assert any(chances)
     else:
         members = [{member.user for member in charter.members} for charter in batches.charters]
@@ -101,7 +101,7 @@ def test_unsealed_rounds_sum_over_whoever_uploaded(users, chances, seed):
     server = unsealed_round(loners.rules, loners.identities, 0, terms(min_included=2))
     try:
         result = run_round(server, loners.clients, loners.train, loses=losses)
-    except TooFewUsers:
+    except TooFewUsersError:
         assert any(chances)
         assert server.exposure().learned == ()
     else:
@@ -138,7 +138,7 @@ def test_agreement_and_decoding_are_two_numbers():
         )
     ):
         server = sealed_round(batches.charters, number, terms(min_included=6))
-        with pytest.raises(TooFewUsers, match=reason):
+        with pytest.raises(TooFewUsersError, match=reason):
             run_round(
                 server,
                 batches.clients,
@@ -160,7 +160,7 @@ def test_too_few_holders_end_a_round_before_anything_is_opened():
         return user in away and phase == 4
 
     server = sealed_round(batches.charters, 0, terms(min_included=6))
-    with pytest.raises(TooFewUsers, match="6 holders of shares are left; 7 are needed to decode the masks"):
+    with pytest.raises(TooFewUsersError, match="6 holders of shares are left; 7 are needed to decode the masks"):
         run_round(server, batches.clients, batches.train, loses=loses)
     assert max(answers) == (4, "to")
     assert server.exposure().learned == ()
@@ -238,7 +238,7 @@ def test_wrong_sums_are_corrected_up_to_e_and_nobody_is_named(wrong):
         assert check(batches, result, numbers) == set(batches.clients)
         assert result.liars == {}
     else:
-        with pytest.raises(TooFewUsers, match="12 sums of shares do not belong together; 2 wrong ones"):
+        with pytest.raises(TooFewUsersError, match="12 sums of shares do not belong together; 2 wrong ones"):
             run_round(server, clients, batches.train)
     assert server.liars == {}
 
@@ -262,7 +262,7 @@ def test_many_liars_beside_many_losses(wrong):
     if wrong == 2:
         assert check(batches, go(), numbers) == set(users)
     else:
-        with pytest.raises(TooFewUsers, match="28 sums of shares do not belong together; 2 wrong ones"):
+        with pytest.raises(TooFewUsersError, match="28 sums of shares do not belong together; 2 wrong ones"):
             go()
     assert server.liars == {}
 

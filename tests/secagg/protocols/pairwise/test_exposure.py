@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from coterie.errors import PeerError, TooFewUsers
+from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg import Task, run_round, sealed_round, unsealed_round
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.protocols.interface import Exposure
@@ -69,12 +69,12 @@ def test_a_sealed_round_that_failed_at_the_end_has_shown_its_sum():
     midway = Midway(UPLOAD)
     message, tail = messages_from_client.decode(midway.answer("user-0-0"))
     midway.server.receive("user-0-0", packed(message, bytes(len(tail))))
-    with pytest.raises(TooFewUsers, match="masks did not cancel"):
+    with pytest.raises(TooFewUsersError, match="masks did not cancel"):
         midway.ends_well()
     assert [len(part) for part in midway.server.exposure().learned] == [9]
     midway = Midway(UNMASK)
     midway.advance()
-    with pytest.raises(TooFewUsers, match="0 shares"):
+    with pytest.raises(TooFewUsersError, match="0 shares"):
         midway.server.finish()
     assert [len(part) for part in midway.server.exposure().learned] == [9]
 
@@ -95,7 +95,7 @@ def test_a_round_that_cannot_be_opened_ends_before_any_share_is_sent():
     graph = midway.roster.graph
     object.__setattr__(graph, "neighbourhood", dataclasses.replace(graph.neighbourhood, shares_needed=9))
     midway.deliver(lost={"user-0-0"})
-    with pytest.raises(TooFewUsers, match="8 holders of a user's secret are left; 9 are needed"):
+    with pytest.raises(TooFewUsersError, match="8 holders of a user's secret are left; 9 are needed"):
         midway.advance()
     assert midway.server.exposure() == NOTHING
 
@@ -165,7 +165,7 @@ def test_a_wrong_check_word_makes_an_unsealed_round_unknown():
         return answers
 
     server = Unsealed().play(6, lie)
-    with pytest.raises(TooFewUsers, match="masks did not cancel"):
+    with pytest.raises(TooFewUsersError, match="masks did not cancel"):
         server.finish()
     assert server.exposure() == Exposure(unknown=users(*range(9)))
 

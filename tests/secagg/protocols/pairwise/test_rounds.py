@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.errors import TooFewUsers, UsageError
+from coterie.errors import TooFewUsersError, UsageError
 from coterie.secagg import run_round, sealed_round, unsealed_round
 from coterie.secagg.crypto.ring import RING_16, RING_32
 from coterie.secagg.protocols import PROTOCOLS
@@ -56,7 +56,7 @@ def expected_batches(batches, lost):
 )
 @settings(max_examples=12, deadline=None)
 def test_losses_at_any_phase_give_the_right_sum_or_none(inner, size, count, chances, seed):
-    """With users lost at every phase: exactly the complete batches' sum, or TooFewUsers; and then a next round."""
+    """With users lost at every phase: exactly the complete batches' sum, or TooFewUsersError; then a round."""
     weighted = {"quantiser": quantiser(cohort=40, weight_cap=3)}
     batches = Batches(max(count, -(-12 // size)), size, inner=inner, common=weighted)
     weights = {user: 1 + number % 3 for number, user in enumerate(batches.clients)}
@@ -65,7 +65,7 @@ def test_losses_at_any_phase_give_the_right_sum_or_none(inner, size, count, chan
     server = sealed_round(batches.charters, 0, conditions)
     try:
         result = run_round(server, batches.clients, batches.train, weights=weights, loses=losses)
-    except TooFewUsers:
+    except TooFewUsersError:
         assert any(chances)
     else:
         assert check(batches, result, weights) == expected_batches(batches, losses.lost)
@@ -109,7 +109,7 @@ def test_unsealed_rounds_sum_over_whoever_uploaded(inner, ring, users, chances, 
     server = unsealed_round(loners.rules, loners.identities, 0, conditions)
     try:
         result = run_round(server, loners.clients, loners.train, loses=losses)
-    except TooFewUsers:
+    except TooFewUsersError:
         assert any(chances)
     else:
         assert check(loners, result) == set(loners.clients) - losses.lost
@@ -132,7 +132,7 @@ def test_most_rounds_survive_one_loss_in_ten():
                 batches.train,
                 loses=lambda user, phase, way, lost=lost: phase >= lost.get(user, PHASES),
             )
-        except TooFewUsers:
+        except TooFewUsersError:
             continue
         before = {user for user, phase in lost.items() if phase <= UPLOAD}
         assert check(batches, result) == expected_batches(batches, before)
@@ -165,7 +165,7 @@ def test_responders_and_included_are_two_numbers():
     away = list(batches.clients)[:5]
     for phase, reason in ((4, "7 of 12 users agreed; 8 are needed"), (5, "7 shares of a user's secret came; 8")):
         server = sealed_round(batches.charters, phase, conditions)
-        with pytest.raises(TooFewUsers, match=reason):
+        with pytest.raises(TooFewUsersError, match=reason):
             run_round(
                 server,
                 batches.clients,
@@ -173,7 +173,7 @@ def test_responders_and_included_are_two_numbers():
                 loses=lambda user, at, way, phase=phase: user in away and at == phase,
             )
     one_each = {f"user-{batch}-0" for batch in range(3)}
-    with pytest.raises(TooFewUsers, match="3 users in 1 of 4 batches uploaded; 6 are needed"):
+    with pytest.raises(TooFewUsersError, match="3 users in 1 of 4 batches uploaded; 6 are needed"):
         run_round(
             sealed_round(batches.charters, 9, conditions),
             batches.clients,
@@ -206,7 +206,7 @@ def test_batches_of_different_sizes_and_levels_go_together():
     result = run_round(sealed_round(charters, 0, conditions), clients, lambda user, task: updates[user])
     assert len(result.learned[0].users) == 9
     # Without one of the small batches there are 7 users: fewer than the large one and its T = 3.
-    with pytest.raises(TooFewUsers, match="7 users in 2 of 3 batches advertised; 8 are needed"):
+    with pytest.raises(TooFewUsersError, match="7 users in 2 of 3 batches advertised; 8 are needed"):
         run_round(
             sealed_round(charters, 1, conditions),
             clients,

@@ -37,7 +37,7 @@ from coterie.secagg.protocols.agreement.messages import (
 from coterie.secagg.protocols.agreement.roster import Roster, check_line, check_positions
 from coterie.secagg.protocols.interface import Party
 from coterie.secagg.wire.framing import Message, blank, encode, rewrite
-from coterie.secagg.wire.messages import following
+from coterie.secagg.wire.messages import next_state
 
 
 class AgreedParticipant(ABC):
@@ -113,7 +113,7 @@ class AgreedParticipant(ABC):
             return self._take(message)
 
     def _take(self, message: Message) -> bytes | memoryview | None:
-        state = following(CLIENT_TABLE, self._state, message, "the server")
+        state = next_state(CLIENT_TABLE, self._state, message, "the server")
         assert isinstance(message, ServerPhase)  # noqa: S101 - the table has no others
         if message.context != self._setting.context:
             raise PeerError(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coterie.errors import PeerError, TooFewUsers, UsageError
+from coterie.errors import PeerError, TooFewUsersError, UsageError
 from coterie.secagg.crypto.keys import verify_signature
 from coterie.secagg.crypto.quantiser import dequantise
 from coterie.secagg.crypto.ring import Ring, Words
@@ -40,10 +40,10 @@ from coterie.secagg.protocols.interface import (
     Outgoing,
     RoundResult,
     RoundSetting,
-    silence,
+    no_answer_reason,
 )
 from coterie.secagg.wire.framing import Data, Message, MessageDecoder, RoundAnswer, encode
-from coterie.secagg.wire.messages import following
+from coterie.secagg.wire.messages import next_state
 
 
 def least_included(batch_sizes: Iterable[int], privacy: int) -> int:
@@ -85,12 +85,12 @@ class Uploads:
         group = self._grouping.of[user]
         if self.signatures.keys() >= group.identities.keys():
             self._ring.add_into(self.total, words)
-            if group.name in self._partial:
-                self._ring.add_into(self.total, self._partial.pop(group.name))
-        elif group.name in self._partial:
-            self._ring.add_into(self._partial[group.name], words)
+            if group.charter_digest in self._partial:
+                self._ring.add_into(self.total, self._partial.pop(group.charter_digest))
+        elif group.charter_digest in self._partial:
+            self._ring.add_into(self._partial[group.charter_digest], words)
         else:
-            self._partial[group.name] = words.copy()
+            self._partial[group.charter_digest] = words.copy()
 
 
 def read_words(tail: memoryview, ring: Ring, user: str) -> Words:
@@ -158,7 +158,7 @@ class AgreedRound(ABC):
 
     @abstractmethod
     def _remove_masks(self, total: Words) -> None:
-        """Take the included users' masks off their sum; TooFewUsers if they do not come out."""
+        """Take the included users' masks off their sum; TooFewUsersError if they do not come out."""
 
     @abstractmethod
     def _drop_secrets(self) -> None:
@@ -187,7 +187,7 @@ class AgreedRound(ABC):
             vector = isinstance(message, MaskedVector) and message.context == self._setting.context
             if self._over:
                 raise PeerError(f"{user} answered out of order: the round is over")  # noqa: TRY301 - it counts as any
-            state = following(self.table, self._states[user], message, user)
+            state = next_state(self.table, self._states[user], message, user)
             self._take(user, message, tail)
         except PeerError:
             self._irregular |= vector
@@ -231,7 +231,7 @@ class AgreedRound(ABC):
         """End the phase: who has not answered is lost, or as a sharer without a vector excluded."""
         try:
             return {} if self._next_step is None else self._next_step()
-        except TooFewUsers:
+        except TooFewUsersError:
             self._end_round()
             raise
 
@@ -241,7 +241,7 @@ class AgreedRound(ABC):
     def _demand_responders(self, users: int, done: str) -> None:
         """End a round in which too few users of the roster are left for any agreement."""
         if users < self._roster.users_needed:
-            raise TooFewUsers(
+            raise TooFewUsersError(
                 f"{users} of {len(self._roster.lines)} users {done}; {self._roster.users_needed} are needed"
             )
 
@@ -250,7 +250,7 @@ class AgreedRound(ABC):
         groups, least = self._grouping.complete(users), self._setting.terms.min_included
         included = sum(len(group.identities) for group in groups)
         if included < least:
-            raise TooFewUsers(
+            raise TooFewUsersError(
                 f"{included} users in {len(groups)} of {len(self._grouping.groups)} batches {done}; "
                 f"{least} are needed"
             )
@@ -405,7 +405,7 @@ class AgreedRound(ABC):
         try:
             learned = LearnedSum(users, dequantise(total, self._setting.quantiser, len(users)))
         except PeerError as error:
-            raise TooFewUsers(f"round {self.round} gave no sum: {error}") from None
+            raise TooFewUsersError(f"round {self.round} gave no sum: {error}") from None
         self._ended_as_agreed = True
         return RoundResult(self.round, (learned,), self._lost_batches(), dict(self.liars))
 
@@ -424,9 +424,9 @@ class AgreedRound(ABC):
         reasons = {}
         for group in self._grouping.groups:
             missing = self._absent.intersection(group.identities)
-            if group.name and missing:
+            if group.charter_digest and missing:
                 lies = [f"{user} {self.liars[user]}" for user in sorted(missing & self.liars.keys())]
-                reasons[group.name] = "; ".join(lies) or silence(missing)
+                reasons[group.charter_digest] = "; ".join(lies) or no_answer_reason(missing)
         return reasons
 
     # --- at any moment
@@ -438,7 +438,7 @@ class AgreedRound(ABC):
         moment the opening was sent. In an unsealed one: the same if it ended as agreed and nothing irregular came;
         otherwise of everybody whose vector came anything may be known.
         """
-        if all(group.name for group in self._grouping.groups):
+        if all(group.charter_digest for group in self._grouping.groups):
             return Exposure(self._learned if self._opened else ())
         if self._ended_as_agreed and not self._irregular:
             return Exposure(self._learned)
