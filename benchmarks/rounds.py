@@ -68,7 +68,7 @@ class Unsealed:
 
     def __init__(self, users: int, inner: str, word_bits: int = 0) -> None:
         self.rules = batch_rules(inner, users, word_bits)
-        device = DeviceConfiguration(scopes={SCOPE}, inner={inner})
+        device = DeviceConfiguration(scopes={SCOPE}, protocols={inner})
         keys = {f"user-{number:05}": IdentityKey.generate() for number in range(users)}
         trust = TrustServerForIdentities()
         self.clients = {user: UnsealedClient(user, key, device, trust) for user, key in keys.items()}
@@ -86,7 +86,7 @@ class Sealed:
 
     def __init__(self, users: int, inner: str, word_bits: int = 0, privacy: int = PRIVACY) -> None:
         self.rules = batch_rules(inner, users, word_bits, privacy)
-        device = DeviceConfiguration(scopes={SCOPE}, least_privacy=privacy, inner={inner})
+        device = DeviceConfiguration(scopes={SCOPE}, least_privacy=privacy, protocols={inner})
         users -= users % privacy
         self.clients = {name: simulated_client(name, device) for name in (f"user-{n:05}" for n in range(users))}
         self.users = tuple(self.clients)

@@ -46,12 +46,12 @@ def test_the_owner_has_the_last_word(tmp_path):
     members.write_text(json.dumps({"ana": "00" * 32}))
     node = {
         "coterie-device": str(tmp_path / "own"), "coterie-user": "ana", "coterie-least-privacy": 9,
-        "coterie-inner": "open, secagg", "coterie-members": str(members), "partition-id": 3,
+        "coterie-protocols": "open, secagg", "coterie-members": str(members), "partition-id": 3,
     }  # fmt: skip
     device = Device.of_node(node, PERMITTED, TrustServerForIdentities(), simulated=tmp_path / "simulated")
     assert (device.folder, device.user) == (tmp_path / "own", "ana")
     assert device.configuration.least_privacy == 9
-    assert device.configuration.inner == {"open", "secagg"}
+    assert device.configuration.protocols == {"open", "secagg"}
     assert device.verify_member("ana", bytes(32))
     assert not device.verify_member("ana", bytes(31) + b"\1")
     assert not device.verify_member("bob", bytes(32))
@@ -74,7 +74,7 @@ def test_a_simulated_device_is_named_after_its_partition(tmp_path):
         ({"coterie-device": "d", "coterie-members": "missing.json"}, True, "missing.json cannot be read"),
         ({"coterie-device": "d", "coterie-least-privacy": "many"}, True, "coterie-least-privacy is 'many'"),
         ({"coterie-device": "d", "coterie-least-privacy": 1}, True, "a batch hides nobody with fewer than 2"),
-        ({"coterie-device": "d", "coterie-inner": "none"}, True, "inner is"),
+        ({"coterie-device": "d", "coterie-protocols": "none"}, True, "protocols is"),
     ],
 )
 def test_a_node_that_is_configured_wrongly_is_told_how(node, trusting, message):

@@ -206,7 +206,7 @@ def test_a_plain_strategy_gets_nothing(tmp_path, kind):
 
 def test_a_low_t_and_another_protocol_are_refused(tmp_path):
     """The device's own minimum and protocols hold, whatever the server's charter says."""
-    nodes = federation(tmp_path, least_privacy=3, inner={"secagg+"})
+    nodes = federation(tmp_path, least_privacy=3, protocols={"secagg+"})
     with Ledger.create(tmp_path / "ledger.sqlite") as ledger, nodes.running() as grid:
         messenger = GridMessenger(grid)
         users = Users(grid, messenger, ledger, "test", admit_everybody)

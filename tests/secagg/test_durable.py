@@ -23,7 +23,7 @@ from coterie.secagg.wire.framing import encode
 from support.secagg.batches import SCOPE, configuration, rules, terms, updates
 
 NAMES = [[f"user-{batch}-{number}" for number in range(2)] for batch in range(4)]
-DURABLE = configuration(inner={"open", "secagg", "secagg+"})
+DURABLE = configuration(protocols={"open", "secagg", "secagg+"})
 
 
 class Forgetful:

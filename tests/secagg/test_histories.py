@@ -40,7 +40,7 @@ VERSIONS = 3
 SIZE = 0.25
 QUANTISER = Quantiser(RING_32, clip=1.0, weight_cap=20, cohort=len(USERS))
 RULES = BatchRules(SCOPE, PRIVACY, QUANTISER, "open", recipe=write_recipe({"epochs": 1}))
-CONFIGURATION = DeviceConfiguration(scopes={SCOPE}, least_privacy=PRIVACY, inner={"open"})
+CONFIGURATION = DeviceConfiguration(scopes={SCOPE}, least_privacy=PRIVACY, protocols={"open"})
 
 
 def update(user, version):

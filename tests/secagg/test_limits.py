@@ -31,7 +31,7 @@ SCOPE = "keyboard"
 CLIP = 1.0
 USERS = ("ana", "bob", "cas", "dan")
 RULES = BatchRules(SCOPE, len(USERS), Quantiser(RING_32, CLIP, weight_cap=1, cohort=8), "open")
-CONFIGURATION = DeviceConfiguration(scopes={SCOPE}, least_privacy=len(USERS), inner={"open"})
+CONFIGURATION = DeviceConfiguration(scopes={SCOPE}, least_privacy=len(USERS), protocols={"open"})
 
 
 class Federation:

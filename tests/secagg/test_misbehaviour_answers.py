@@ -135,7 +135,7 @@ def test_a_vector_that_spoils_the_sum_is_noticed(inner):
 
 def test_an_unsealed_round_is_taken_once_and_as_configured():
     """Scope, inner protocol, terms and round are checked, and rounds only go forward."""
-    loners = Loners(3, inner={"secagg"})
+    loners = Loners(3, protocols={"secagg"})
     client = loners.clients["user-0"]
 
     def asked(inner="secagg", scope=SCOPE, round_=4, **changes):

@@ -58,7 +58,7 @@ def test_a_charter_of_a_foreign_scope_is_refused():
 @pytest.mark.parametrize("inner", ["secagg", "plain"])
 def test_an_inner_protocol_that_is_not_permitted_is_refused(inner):
     """The device's configuration decides which inner protocols it takes; invented ones it never takes."""
-    enrolling = Enrolling(inner={"open"})
+    enrolling = Enrolling(protocols={"open"})
     enrolling.refuses(enrolling.charter(inner=inner), f"inner protocol '{inner}'; this device permits")
 
 

@@ -158,7 +158,7 @@ def test_a_call_that_the_owner_no_longer_allows_is_refused():
     before = enrolling.client.membership
     for changes, reason in (
         ({"least_privacy": 5}, "T = 4; this device accepts 5 or more"),
-        ({"inner": {"secagg"}}, "inner protocol 'open'; this device permits"),
+        ({"protocols": {"secagg"}}, "inner protocol 'open'; this device permits"),
         ({"scopes": {"photos"}}, "'keyboard'; this device serves photos"),
     ):
         stricter = dataclasses.replace(before, configuration=configuration(**changes))

@@ -37,7 +37,7 @@ UPDATES = {user: RNG.uniform(-0.5, 0.5, 12) for user in WEIGHTS}
 QUANTISER = Quantiser(RING_32, clip=1.0, weight_cap=100, cohort=8)
 RECIPE = {"learning_rate": 0.1, "schedule": [[5, 0.5]]}
 RULES = BatchRules(SCOPE, len(WEIGHTS), QUANTISER, "open", recipe=write_recipe(RECIPE))
-CONFIGURATION = DeviceConfiguration(scopes={SCOPE}, least_privacy=4, inner={"open", "secagg"})
+CONFIGURATION = DeviceConfiguration(scopes={SCOPE}, least_privacy=4, protocols={"open", "secagg"})
 
 
 def permissive(quantiser, scale=1.0):

@@ -87,7 +87,7 @@ def _wait_while_it_is_there(stall):
 
 def mod(folder, **changes):
     """The mod of the devices in a folder."""
-    options = {"least_privacy": 2, "inner": {"open", "secagg+"}, "verify_member": TrustServerForIdentities()}
+    options = {"least_privacy": 2, "protocols": {"open", "secagg+"}, "verify_member": TrustServerForIdentities()}
     return SealingMod("test", simulated_devices=folder / "devices", **{**options, **changes})
 
 

@@ -54,7 +54,9 @@ def stored_client(kind, folder):
     device, rounds = (DeviceFile.open(folder / f"{name}.sqlite") for name in ("device", "rounds"))
     inner = "secagg+" if kind is DurableClient else "lightsecagg"
     identity = IdentityKey.from_bytes(device.identity)
-    return kind(Membership(ME, identity, configuration(inner={inner}), TrustServerForIdentities(), device), rounds)
+    return kind(
+        Membership(ME, identity, configuration(protocols={inner}), TrustServerForIdentities(), device), rounds
+    )
 
 
 def write_devices(folder):
@@ -75,7 +77,9 @@ def _write_device(folder, kind, common):
         DeviceFile.create(folder / f"{name}.sqlite", identity=identities[ME].to_bytes()).close()
     clients = {}
     for name, identity in identities.items():
-        member = Membership(name, identity, configuration(inner=INNER), TrustServerForIdentities(), MemoryStore())
+        member = Membership(
+            name, identity, configuration(protocols=INNER), TrustServerForIdentities(), MemoryStore()
+        )
         clients[name] = PreparingClient(member, MemoryStore()) if kind is PreparingClient else SealedClient(member)
     clients[ME] = stored_client(kind, folder)
     charters = [found_batch(common, [clients[name] for name in batch]) for batch in BATCHES]

@@ -12,7 +12,7 @@ from coterie.flower import SealedStrategy, SealingMod, TrustServerForIdentities
 mod = SealingMod(
     SCOPE,
     least_privacy=2,
-    inner={"secagg+", "open"},
+    protocols={"secagg+", "open"},
     verify_member=TrustServerForIdentities(),
     simulated_devices="~/devices",
 )

@@ -90,7 +90,7 @@ class DevicePopulation:
         """Return the owners' configuration of their devices."""
         privacy = max(2, min(map(len, self.batches)))
         return DeviceConfiguration(
-            scopes=frozenset({SCOPE}), least_privacy=privacy, inner=frozenset({protocol.name})
+            scopes=frozenset({SCOPE}), least_privacy=privacy, protocols=frozenset({protocol.name})
         )
 
 

@@ -49,7 +49,7 @@ class SimulatedFederation:
     def _client(self, name: str, device: DeviceFile) -> Client:
         identity = IdentityKey.from_bytes(device.identity)
         configuration = DeviceConfiguration(
-            scopes=frozenset({SCOPE}), least_privacy=self._privacy, inner=frozenset({self._protocol.name})
+            scopes=frozenset({SCOPE}), least_privacy=self._privacy, protocols=frozenset({self._protocol.name})
         )
         # A simulated user's rounding is a function of the seed, so that equal runs give equal bits.
         secret = Seed(self._world.rounding(self._number[name]).bytes(32))

@@ -139,27 +139,27 @@ def create_device(folder: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def app_configuration(
-    scope: str, least_privacy: int, inner: frozenset[str], recipe_keys: frozenset[str]
+    scope: str, least_privacy: int, protocols: frozenset[str], recipe_keys: frozenset[str]
 ) -> DeviceConfiguration:
     """Return what an app permits on the devices that it runs on."""
     return DeviceConfiguration(
         scopes=frozenset({scope}),
         least_privacy=least_privacy,
-        inner=inner,
+        protocols=protocols,
         recipe_keys=STRUCTURE | SETTINGS | recipe_keys,
     )
 
 
 def _node_configuration(node: Mapping[str, UserConfigValue], app: DeviceConfiguration) -> DeviceConfiguration:
     """Return the configuration of a device whose owner may have said otherwise than the app."""
-    inner = node.get("coterie-inner")
+    protocols = node.get("coterie-protocols")
     least = node.get("coterie-least-privacy", app.least_privacy)
     if isinstance(least, bool) or not isinstance(least, int):
         raise UsageError(f"coterie-least-privacy is {least!r}; give a whole number of users")
     return DeviceConfiguration(
         scopes=app.scopes,
         least_privacy=least,
-        inner=app.inner if inner is None else frozenset(str(inner).replace(",", " ").split()),
+        protocols=app.protocols if protocols is None else frozenset(str(protocols).replace(",", " ").split()),
         recipe_keys=app.recipe_keys,
     )
 

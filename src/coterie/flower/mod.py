@@ -46,11 +46,11 @@ class SealingMod:
     and the round's terms fix, and seals what it returns. Everything that a server asks for beside that is refused:
     the reply says only that, the reason is in the node's log and in `refusals.log` of the device's folder.
 
-    `least_privacy` is the least T of a batch that the device joins, `inner` the protocols that it takes part in,
+    `least_privacy` is the least T of a batch that the device joins, `protocols` those that it takes part in,
     `recipe_keys` are names of further settings of the app that charters may fix. `verify_member` says who is a
     real user: `PinnedMembers(file)`, or `TrustServerForIdentities()` by name. The node's own configuration goes
     before all of these: `coterie-device=FOLDER` (required outside simulations), `coterie-least-privacy`,
-    `coterie-inner`, `coterie-members=FILE`, `coterie-user`. In a simulation the devices are folders below
+    `coterie-protocols`, `coterie-members=FILE`, `coterie-user`. In a simulation the devices are folders below
     `simulated_devices`.
     """
 
@@ -59,13 +59,13 @@ class SealingMod:
         scope: str = "flower",
         *,
         least_privacy: int = 8,
-        inner: Iterable[str] = (DEFAULT_PROTOCOL,),
+        protocols: Iterable[str] = (DEFAULT_PROTOCOL,),
         verify_member: VerifyMember | None = None,
         recipe_keys: Iterable[str] = (),
         simulated_devices: str | os.PathLike[str] | None = None,
     ) -> None:
         self._scope, self._verify_member = scope, verify_member
-        self._configuration = app_configuration(scope, least_privacy, frozenset(inner), frozenset(recipe_keys))
+        self._configuration = app_configuration(scope, least_privacy, frozenset(protocols), frozenset(recipe_keys))
         self._simulated = None if simulated_devices is None else Path(simulated_devices).expanduser()
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:

@@ -47,7 +47,7 @@ class DurableClient(SealedClient):
 
     def __init__(self, membership: Membership, rounds: DeviceStore, largest_message: int = 1 << 28) -> None:
         super().__init__(membership, largest_message)
-        unfit = [name for name in membership.configuration.inner if not PROTOCOLS[name].storable]
+        unfit = [name for name in membership.configuration.protocols if not PROTOCOLS[name].storable]
         if unfit:
             raise UsageError(f"a device that ends after every message takes no part in {', '.join(unfit)}")
         self._store = rounds

@@ -61,7 +61,7 @@ def test_fewer_members_than_t_are_refused():
 
 def test_an_inner_protocol_that_is_not_permitted_is_refused():
     """The inner protocol is one that the device permits; an unsealed or unknown one never is."""
-    only = configuration(least_privacy=3, inner={"secagg+"})
+    only = configuration(least_privacy=3, protocols={"secagg+"})
     accepts(charter(inner="secagg+"), configuration=only)
     refuses("named the inner protocol 'open'; this device permits", charter(), configuration=only)
     refuses("named the inner protocol 'unsealed'", charter(inner="unsealed"))
@@ -70,7 +70,7 @@ def test_an_inner_protocol_that_is_not_permitted_is_refused():
 @pytest.mark.parametrize("inner", PROTOCOLS)
 def test_another_modulus_is_refused(inner):
     """q is one in which the inner protocol can add vectors."""
-    every = configuration(least_privacy=3, inner=set(PROTOCOLS))
+    every = configuration(least_privacy=3, protocols=set(PROTOCOLS))
     for ring in (RING_16, RING_32, PRIME_31):
         asked = charter(inner=inner, quantiser=quantiser(ring=ring))
         if ring in PROTOCOLS[inner].rings:
@@ -478,7 +478,7 @@ def test_a_configuration_has_bounds_for_all_but_the_scopes():
         DeviceConfiguration()
     configuration = DeviceConfiguration(scopes={"keyboard"})
     assert configuration.scopes == frozenset({"keyboard"})
-    assert configuration.inner == frozenset({"secagg+"})
+    assert configuration.protocols == frozenset({"secagg+"})
     assert configuration.least_privacy == 8
     assert DeviceConfiguration(scopes={"keyboard"}, least_privacy=2, clip_range=(1.0, 1.0)).least_privacy == 2
     with pytest.raises(FrozenInstanceError):
@@ -492,9 +492,9 @@ def test_a_configuration_has_bounds_for_all_but_the_scopes():
         ({"scopes": "keyboard"}, "set of names"),
         ({"scopes": {""}}, "give 1 to 64"),
         ({"scopes": {"s" * 65}}, "give 1 to 64"),
-        ({"inner": "open"}, "set of names"),
-        ({"inner": frozenset()}, "give some of open, secagg"),
-        ({"inner": {"open", "unsealed"}}, "give some of open, secagg"),
+        ({"protocols": "open"}, "set of names"),
+        ({"protocols": frozenset()}, "give some of open, secagg"),
+        ({"protocols": {"open", "unsealed"}}, "give some of open, secagg"),
         ({"least_privacy": 0}, "least_privacy is 0"),
         ({"least_privacy": 1}, "least_privacy is 1; a batch hides nobody"),
         ({"least_privacy": True}, "least_privacy is True"),

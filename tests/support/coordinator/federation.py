@@ -33,7 +33,7 @@ UPLOADED = {inner: PROTOCOLS[inner].upload_phase for inner in INNER}
 
 def configuration(inner, **changes):
     """What a device's owner allows."""
-    return DeviceConfiguration(**{"scopes": {SCOPE}, "least_privacy": 2, "inner": {inner}, **changes})
+    return DeviceConfiguration(**{"scopes": {SCOPE}, "least_privacy": 2, "protocols": {inner}, **changes})
 
 
 class ScriptedNetwork:

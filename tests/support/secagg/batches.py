@@ -22,7 +22,7 @@ DIMENSION = 40
 
 def configuration(**changes):
     """A device's configuration that takes batches of two and every inner protocol that runs."""
-    options = {"scopes": {SCOPE}, "least_privacy": 2, "inner": set(PROTOCOLS)}
+    options = {"scopes": {SCOPE}, "least_privacy": 2, "protocols": set(PROTOCOLS)}
     return DeviceConfiguration(**{**options, **changes})
 
 

@@ -207,7 +207,7 @@ def check_charter_taken(stage, encoded, old):
     enrolled = Charter.decode(messages_from_server.decode(stage.good[Founding])[0].charter)
     assert [line for line in enrolled.members if line.user == "ana"] == [lines["ana"]]
     assert charter.scope == SCOPE
-    assert charter.inner in configuration().inner
+    assert charter.inner in configuration().protocols
     assert 2 <= charter.privacy <= len(lines) <= charter.quantiser.cohort
     assert charter.quantiser.cohort * charter.quantiser.weight_cap < charter.quantiser.ring.modulus
     assert charter.parameters.colluders >= 200

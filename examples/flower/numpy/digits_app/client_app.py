@@ -8,7 +8,7 @@ from digits_app.task import load, train
 
 mod = SealingMod(
     least_privacy=4,
-    inner={"open"},
+    protocols={"open"},
     verify_member=TrustServerForIdentities(),
     simulated_devices="~/coterie-digits/devices",
 )

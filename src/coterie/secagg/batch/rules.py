@@ -43,7 +43,7 @@ class DeviceConfiguration:
     """The data that rounds may read, by name: a device is in one batch per scope."""
     least_privacy: int = 8
     """The least T of a charter."""
-    inner: frozenset[str] = frozenset({DEFAULT_PROTOCOL})
+    protocols: frozenset[str] = frozenset({DEFAULT_PROTOCOL})
     """The inner protocols that are permitted."""
     least_colluders: int = 200
     """The least share γ of colluding users that a charter must stand, in thousandths."""
@@ -65,7 +65,7 @@ class DeviceConfiguration:
     """Whether the training configuration may come with every round; the claim is weaker then (§3, §9)."""
 
     def __post_init__(self) -> None:
-        for name in ("scopes", "inner", "recipe_keys"):
+        for name in ("scopes", "protocols", "recipe_keys"):
             if isinstance(getattr(self, name), str):
                 raise UsageError(f"{name} is a set of names; a single name is given as {{'name'}}")
             object.__setattr__(self, name, frozenset(getattr(self, name)))
@@ -73,8 +73,8 @@ class DeviceConfiguration:
             raise UsageError("the device has no scopes; name the data that rounds may read")
         for scope in self.scopes:
             check_name(scope, "a data scope")
-        if not self.inner or not self.inner <= PROTOCOLS.keys():
-            raise UsageError(f"inner is {sorted(self.inner)}; give some of {', '.join(PROTOCOLS)}")
+        if not self.protocols or not self.protocols <= PROTOCOLS.keys():
+            raise UsageError(f"protocols is {sorted(self.protocols)}; give some of {', '.join(PROTOCOLS)}")
         for name in _LIMITS:
             check_count(getattr(self, name), name)
         check_count(self.least_colluders, "least_colluders", least=0)
@@ -172,9 +172,9 @@ def check_protocol(
     inner: str, quantiser: Quantiser, parameters: Parameters, configuration: DeviceConfiguration
 ) -> InnerProtocol:
     """Return the inner protocol; refuse it, its quantiser or its parameters if the owner does not allow them."""
-    if inner not in configuration.inner:
+    if inner not in configuration.protocols:
         raise PeerError(
-            f"the server named the inner protocol {inner!r}; this device permits {sorted(configuration.inner)}"
+            f"the server named the inner protocol {inner!r}; this device permits {sorted(configuration.protocols)}"
         )
     protocol = PROTOCOLS[inner]
     if quantiser.ring not in protocol.rings:
