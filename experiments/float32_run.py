@@ -43,7 +43,7 @@ def main() -> None:
         seconds = round(sum(row.seconds for row in run.rows))
         record = {"run": NAME, "beside": twin.digest, "rounds": len(run.rows), "curve": curve, "seconds": seconds}
         RESULTS.path.unlink(missing_ok=True)
-        RESULTS.add({**record, "made_with": made_with(run.parts)})
+        RESULTS.add({**record, "made_with": made_with(run.setup)})
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from coterie.attacks.inversion import Inversion
-from coterie.experiment.parts import prepare
 from coterie.experiment.pictures import PictureSettings, take_pictures
+from coterie.experiment.setup import prepare
 from coterie.experiment.spec import Spec
 from coterie.reproduction.reconstruction import made_with
 
@@ -33,13 +33,13 @@ SETTINGS = PictureSettings(count=8, search=Inversion(steps=1600, restarts=2, var
 
 def write_pictures(spec: Spec, settings: PictureSettings, path: Path) -> None:
     """Take the pictures, and write them down with what they were made from."""
-    parts = prepare(spec)
-    record = take_pictures(parts, SCHEMES, settings).record()
+    setup = prepare(spec)
+    record = take_pictures(setup, SCHEMES, settings).record()
     origin = {
         "spec": spec.changed({"data.folder": SPEC.data.folder}).tables(),
-        "data": parts.data_digest,
+        "data": setup.data_digest,
         "settings": asdict(settings),
-        "made_with": made_with(parts),
+        "made_with": made_with(setup),
     }
     path.write_text(json.dumps(record | origin) + "\n", encoding="utf-8")
 

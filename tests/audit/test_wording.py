@@ -57,7 +57,7 @@ def test_console_page_and_json_say_the_same(name, monkeypatch):
     for sentence in (*words.sentences, *words.forecast, *words.assumptions):
         assert squeezed(sentence) in page
         assert squeezed(sentence) in terminal
-    for figure in (*words.figures, *words.further_figures):
+    for figure in (*words.figures, *words.further_numbers):
         assert squeezed(f"{figure.label} {figure.value} {figure.meaning}") in page
         assert figure.value in terminal
     assert words.headline in notebook

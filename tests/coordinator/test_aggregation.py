@@ -114,6 +114,17 @@ def test_who_was_silent_is_told_by_phase(ledger, inner):
 
 
 @inners
+def test_the_ledger_keeps_the_digest_of_what_devices_were_shown(ledger, inner):
+    """A round's record names its terms by the digest that every device makes of them: any of them can check."""
+    federation = in_six_batches(ledger, inner)
+    federation.coordinator(per_round=USERS).run_round(
+        federation.everyone, federation.aggregation(federation.reach())
+    )
+    [record] = ledger.rounds()
+    assert record.terms == federation.terms().digest.hex()
+
+
+@inners
 def test_every_phase_is_announced_to_those_who_watch(ledger, inner):
     """While users are asked, another reader of the ledger sees the round, its phase and how many were asked."""
     federation, seen = in_six_batches(ledger, inner), []

@@ -72,7 +72,7 @@ def test_nobody_in_a_batch_plan_is_found(settled, scheme):
 def test_nobody_is_found_in_sealed_rounds_that_lose_users(settled):
     """Real cryptography, users lost on the way: whatever the server could open, batches stay whole in it."""
     run = read_attacked_run(settled["sealed"])
-    plan = run.parts.plan
+    plan = run.setup.plan
     for members in run.view.learned:
         assert all(set(plan.batch(batch).tolist()) <= set(members.tolist()) for batch in plan.batch_of[members])
     assert len(attack_run(run).strongest.errors.found_users) == 0
@@ -83,10 +83,10 @@ def test_the_view_of_a_run_leads_to_its_last_model(settled):
     run = read_attacked_run(settled["random"])
     last = run.view.model_before(len(run.view.rounds))
     parameters = newest_parameters(settled["random"])
-    joined = run.parts.trainer.layout.join({name: torch.from_numpy(value) for name, value in parameters.items()})
+    joined = run.setup.trainer.layout.join({name: torch.from_numpy(value) for name, value in parameters.items()})
     assert torch.equal(last, joined)
     assert run.view.rounds == tuple(range(ROUNDS))
-    assert run.view.parameters == len(flatten(run.parts.model))
+    assert run.view.parameters == len(flatten(run.setup.model))
 
 
 def test_vectors_are_mapped_and_not_read(settled):

@@ -60,8 +60,8 @@ def error_of_mean(run, model, row):
     The plain mean is a float32 sum of at most K products, with a rounding for each product and each addition.
     """
     clip, per_round = run.spec.aggregation.clip, run.spec.selection.per_round
-    users = run.parts.plan.users_of(np.arange(len(run.parts.plan)))
-    largest = float(run.parts.trainer.updates(model, users, row.step - 1).vectors.abs().max())
+    users = run.setup.plan.users_of(np.arange(len(run.setup.plan)))
+    largest = float(run.setup.trainer.updates(model, users, row.step - 1).vectors.abs().max())
     assert largest < clip
     return quantisation_step(run) + 2 * per_round * SMALLEST * largest
 
@@ -90,7 +90,7 @@ def test_a_sealed_round_gives_the_plain_mean_to_within_a_quantisation_step(runs,
         if row.outcome != "committed":
             continue
         mean, users = kept(run, row.step)
-        plain = run.parts.trainer.mean(models[row.step - 1], np.sort(users), row.step - 1).vector
+        plain = run.setup.trainer.mean(models[row.step - 1], np.sort(users), row.step - 1).vector
         error = error_of_mean(run, models[row.step - 1], row)
         assert np.abs(mean - plain.double().numpy()).max() <= error
 
@@ -110,7 +110,7 @@ def test_plain_and_sealed_runs_of_one_spec_end_at_the_same_model(runs, protocol)
         assert ours.cohort.users.tolist() == theirs.cohort.users.tolist()
         assert set(np.concatenate(ours.exposure)) == set(np.concatenate(theirs.exposure))
         assert ours.lost.keys() == theirs.lost.keys()
-    assert plain.parts.user_data.sizes.max() <= plain.spec.training.minibatch  # a round is one full-gradient step
+    assert plain.setup.user_data.sizes.max() <= plain.spec.training.minibatch  # a round is one full-gradient step
     in_mean = max(error_of_mean(sealed, models[row.step - 1], row) for row in plain.rows)
     worst = in_mean + SMALLEST * max(float(model.abs().max()) for model in models)
     bound = math.sqrt(len(models[0])) * worst * sum(EXPANSION**round_ for round_ in range(ROUNDS))
@@ -180,7 +180,7 @@ def test_a_selector_of_batches_need_not_be_ours(data, new_folder, monkeypatch):
     named = World.selector
     monkeypatch.setattr(World, "selector", lambda *arguments: OwnSelector(named(*arguments)))
     own = finished(spec, new_folder())
-    assert isinstance(own.parts.selector_for(own.ledger.plan), OwnSelector)
+    assert isinstance(own.setup.selector_for(own.ledger.plan), OwnSelector)
     assert [row.outcome for row in own.rows] == OUTCOMES
     assert torch.equal(own.parameters, ours.parameters)
 

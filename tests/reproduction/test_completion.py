@@ -9,7 +9,7 @@ from coterie.experiment.run import Run
 from coterie.reproduction.completion import complete
 from coterie.reproduction.definition import Quick, known_experiments, merged
 from coterie.reproduction.outcome import ResultFile, outcome_so_far, record_path
-from coterie.reproduction.study import Machine, train
+from coterie.reproduction.training_runs import Machine, train
 from support.reproduction.tiny import RUNS, read_tiny, without_times
 
 CPU = Machine(device="cpu", processes=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coterie import UsageError
-from coterie.experiment.parts import prepare
+from coterie.experiment.setup import prepare
 from coterie.reproduction.definition import (
     Experiment,
     experiments_folder,

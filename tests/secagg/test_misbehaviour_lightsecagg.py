@@ -7,7 +7,7 @@ import pytest
 from coterie.errors import UsageError
 from coterie.secagg import SealedClient, run_round, sealed_round
 from coterie.secagg.batch.charter import Parameters
-from coterie.secagg.crypto.coding import Code
+from coterie.secagg.crypto.coded_masks import Code
 from coterie.secagg.crypto.ring import PRIME_31
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.protocols.agreement.boxes import leaf, parcel_bytes, sharing_tree

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import sqlite3
+from hashlib import sha256
 
 import numpy as np
 
@@ -40,7 +41,8 @@ def federation(location):
     ledger.publish_plan(PLAN)
     ledger.add_charters({0: b"charter 0", 2: b"charter 2"})
     with ledger.claim():
-        ledger.open_round(cohort_of(PLAN, [0, 1, 3]), sealed=True, protocol="open", terms=b"terms")
+        digest = sha256(b"terms").digest()
+        ledger.open_round(cohort_of(PLAN, [0, 1, 3]), sealed=True, protocol="open", terms_digest=digest)
         ledger.commit_round(0, [range(3), range(9, 12)], lost={1: "no answer"}, metrics={"loss": 0.5})
         ledger.skip_round("too few batches are whole")
         ledger.open_round(cohort_of(PLAN, [1, 2]), sealed=False, protocol="secagg")

@@ -11,7 +11,6 @@ import numpy as np
 
 from coterie.audit.engine import MOST_CLASSES, Audit, Bracket, IsolatedUser
 from coterie.audit.evidence import Breach, Evidence, Provenance, breaches
-from coterie.audit.figures import verdict_record
 from coterie.audit.forecast import Forecast, Omission, forecast
 from coterie.audit.measures import (
     RoundMeasures,
@@ -22,6 +21,7 @@ from coterie.audit.measures import (
     strong_level,
     window_level,
 )
+from coterie.audit.numbers import verdict_record
 from coterie.audit.weak.proofs import Combination
 from coterie.audit.weak.search import TimeLeft
 from coterie.audit.wording import Wording, words_of

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coterie.audit.figures import explanations, further_figures, lead_figures
 from coterie.audit.forecast import Policy, Span
+from coterie.audit.numbers import explanations, further_numbers, lead_numbers
 from coterie.values import ParticipationLog
 from coterie.values.text import KeyNumber, Tone, counted, display_name, number, spans
 
@@ -21,7 +21,7 @@ class Wording:
     """What a verdict says.
 
     `headline` is the verdict in one sentence, `sentences` tell it in a few. `figures` are the three numbers that
-    lead, `further_figures` the others; `explanations` say what they mean, each under a few words that name it.
+    lead, `further_numbers` the others; `explanations` say what they mean, each under a few words that name it.
     `forecast` says what further rounds do, `assumptions` what all of it rests on.
     """
 
@@ -29,7 +29,7 @@ class Wording:
     tone: Tone
     sentences: tuple[str, ...]
     figures: tuple[KeyNumber, ...]
-    further_figures: tuple[KeyNumber, ...]
+    further_numbers: tuple[KeyNumber, ...]
     explanations: tuple[tuple[str, str], ...]
     forecast: tuple[str, ...]
     assumptions: tuple[str, ...]
@@ -41,8 +41,8 @@ def words_of(verdict: "Verdict") -> Wording:
         headline=_headline(verdict),
         tone=_tone(verdict),
         sentences=tuple(_sentences(verdict)),
-        figures=lead_figures(verdict),
-        further_figures=tuple(further_figures(verdict)),
+        figures=lead_numbers(verdict),
+        further_numbers=tuple(further_numbers(verdict)),
         explanations=tuple(explanations(verdict)),
         forecast=tuple(_forecast(verdict)),
         assumptions=tuple(_assumptions(verdict)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.audit.figures import fraction_text
+from coterie.audit.numbers import fraction_text
 from coterie.audit.weak.proofs import Combination
 from coterie.audit.wording import plan_user_name, user_name
 from coterie.cli.options import EXIT_INTERRUPTED, Delimiter, Json, RoundColumn, UserColumn
@@ -245,7 +245,7 @@ def print_verdict(verdict: Verdict) -> None:
             console.print(f"\n{title}", style="bold")
             console.print(*written, sep="\n")
     console.print("\nMore numbers", style="bold")
-    console.print(_table(words.further_figures))
+    console.print(_table(words.further_numbers))
     console.print("\nWhat this rests on", style="bold")
     console.print(_bullets(words.assumptions))
     if verdict.source is not None:

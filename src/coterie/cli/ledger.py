@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -242,11 +241,13 @@ def _change(each: BatchChange) -> dict[str, Any]:
 
 
 def _round_record(each: Round) -> dict[str, Any]:
+    from coterie.ledger.rounds import time_text
+
     return {
         "round": each.number,
         "state": str(each.state),
-        "opened": _time(each.opened),
-        "closed": None if each.closed is None else _time(each.closed),
+        "opened": time_text(each.opened, exact=True),
+        "closed": None if each.closed is None else time_text(each.closed, exact=True),
         "plan": each.plan,
         "sealed": each.sealed,
         "protocol": each.protocol,
@@ -264,15 +265,6 @@ def _round_record(each: Round) -> dict[str, Any]:
         "metrics": {name: value if math.isfinite(value) else None for name, value in each.metrics.items()},
         "files": dict(each.files),
     }
-
-
-def _time(milliseconds: int, form: str | None = None) -> str:
-    """Return a time as text; one that no calendar has, as it is."""
-    try:
-        time = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return str(milliseconds)
-    return time.strftime(form) if form else time.isoformat(timespec="milliseconds")
 
 
 def _print(place: str, snapshot: Snapshot, rounds: tuple[Round, ...]) -> None:
@@ -310,6 +302,7 @@ def _print(place: str, snapshot: Snapshot, rounds: tuple[Round, ...]) -> None:
 
 def _rounds_table(rounds: tuple[Round, ...]) -> Table:
     from coterie.cli.terminal import table_of
+    from coterie.ledger.rounds import time_text
 
     columns = ("round", "opened (UTC)", "state", "asked", "learned", "lost", "protocol", "why")
     table = table_of(columns, left=("opened (UTC)", "state", "protocol", "why"), wrapped=("why",))
@@ -317,7 +310,7 @@ def _rounds_table(rounds: tuple[Round, ...]) -> Table:
         sets = [len(users) for users in each.exposure]
         table.add_row(
             str(each.number),
-            _time(each.opened, "%Y-%m-%d %H:%M:%S"),
+            time_text(each.opened),
             str(each.state),
             "" if each.cohort is None else str(len(each.cohort)),
             f"{sum(sets)} in {len(sets)}" if len(sets) > 1 else str(sum(sets) or ""),

@@ -75,7 +75,7 @@ def reproduce(
     from coterie.reproduction.completion import complete
     from coterie.reproduction.definition import experiments_named, known_experiments
     from coterie.reproduction.outcome import outcome_so_far
-    from coterie.reproduction.study import Machine
+    from coterie.reproduction.training_runs import Machine
     from coterie.values.checks import check_count
 
     if list_:

@@ -77,7 +77,7 @@ class LiveView:
         self._every = max(1, total // LINES)
         self._lost = sum(row.lost_batches for row in job.rows)
         self._bar.update(self._task, total=total, completed=len(job.rows))
-        users, size = job.parts.user_data.users, len(job.parameters)
+        users, size = job.setup.user_data.users, len(job.parameters)
         self.say(f"{users} users, a model of {size} parameters; results go to {job.folder.path}")
         if self._console.is_terminal:
             self._live = Live(self._bar, console=self._console, refresh_per_second=8)

@@ -88,7 +88,7 @@ class SealedAggregation:
 
     def __init__(self, ledger: Ledger, transport: Transport, terms: Terms, inner: str = DEFAULT_PROTOCOL) -> None:
         self._ledger, self._transport, self._terms = ledger, transport, terms
-        self.name, self.terms = inner, terms.digest
+        self.name, self.terms_digest = inner, terms.digest
 
     def ready(self, plan: BatchPlan | None) -> BoolArray:
         """Return the users whose batch has a charter."""
@@ -126,7 +126,7 @@ class UnsealedAggregation:
 
     def __init__(self, ledger: Ledger, transport: Transport, terms: Terms, rules: BatchRules) -> None:
         self._ledger, self._transport, self._terms, self._rules = ledger, transport, terms, rules
-        self.name, self.terms = rules.inner, terms.digest
+        self.name, self.terms_digest = rules.inner, terms.digest
 
     def ready(self, plan: BatchPlan | None) -> None:
         """Everybody can be asked."""

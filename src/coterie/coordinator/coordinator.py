@@ -131,8 +131,8 @@ class Aggregation(Protocol):
     name: str
     sealed: bool
     """Whether an incomplete batch stays hidden whatever the server does."""
-    terms: bytes
-    """What fixes everything that the users are shown; empty where they are shown nothing."""
+    terms_digest: bytes
+    """The digest of all that the users are shown (`Terms.digest`); empty where they are shown nothing."""
 
     def ready(self, plan: BatchPlan | None) -> BoolArray | None:
         """Return who can be asked at all (members of sealed batches that are formed), or None for everybody."""
@@ -158,7 +158,7 @@ class Coordinator:
     >>> import tempfile
     >>> from coterie.selection import BatchSelector, consecutive
     >>> class Everybody:
-    ...     name, sealed, terms = "plain", False, b""
+    ...     name, sealed, terms_digest = "plain", False, b""
     ...     def ready(self, plan): return None
     ...     def gather(self, round_, cohort, ended):
     ...         users = cohort.users
@@ -218,7 +218,7 @@ class Coordinator:
                 reason = "the available users do not fill a cohort"
                 return RoundOutcome(self.ledger.skip_round(reason), State.SKIPPED, reason=reason)
             round_ = self.ledger.open_round(
-                cohort, sealed=aggregation.sealed, protocol=aggregation.name, terms=aggregation.terms
+                cohort, sealed=aggregation.sealed, protocol=aggregation.name, terms_digest=aggregation.terms_digest
             )
             try:
                 outcome = aggregation.gather(round_, cohort, self._ended)

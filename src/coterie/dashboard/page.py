@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from importlib.resources import files
 
 import numpy as np
@@ -11,6 +10,7 @@ from coterie.coordinator.coordinator import RETIRE_AFTER
 from coterie.dashboard.alerts import Alert, alerts
 from coterie.dashboard.state import RECENT, FederationState
 from coterie.ledger import Round
+from coterie.ledger.rounds import time_text
 from coterie.ledger.store import is_url
 from coterie.report.page.blocks import (
     Block,
@@ -45,7 +45,7 @@ def dashboard_page(state: FederationState) -> str:
     page = Page(
         kind="Dashboard",
         subject=f"{counted(state.snapshot.users, 'user')}, {counted(len(state.rounds), 'round')}",
-        date=f"{_time(state.changed)} UTC",
+        date=f"{time_text(state.changed)} UTC",
         title=headline,
         tone=tone,
         answer=" ".join((_now(state), *sentences)),
@@ -154,7 +154,7 @@ def _round(state: FederationState) -> tuple[Block, ...]:
     users = ", ".join(named[:MOST_NAMED]) + (f" and {number(more)} more" if more > 0 else "")
     points = [
         ("State", _now(state)),
-        ("Began", f"{_time(current.opened)} UTC"),
+        ("Began", f"{time_text(current.opened)} UTC"),
         ("Asked", f"{counted(len(current.cohort), 'user')}: {users}"),
         ("How", current.aggregation),
     ]
@@ -250,7 +250,3 @@ def _footer(state: FederationState) -> Footer:
             "Rounds that are still open are not in the measures.",
         ),
     )
-
-
-def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -22,7 +22,7 @@ from coterie.attacks.score import UpdateErrors
 from coterie.attacks.view import ServerView
 from coterie.errors import UsageError
 from coterie.experiment.folder import AGGREGATE, MODEL, RunFolder, check_files, progress_of, read_checked
-from coterie.experiment.parts import Parts, prepare
+from coterie.experiment.setup import Setup, prepare
 from coterie.experiment.spec import Spec
 from coterie.ledger import Ledger
 from coterie.training.data.files import Progress, no_progress
@@ -39,13 +39,13 @@ class AttackedRun:
 
     path: Path
     spec: Spec
-    parts: Parts
+    setup: Setup
     view: ServerView
     """All rounds with a result; a round's number is its step in the run, from 0."""
 
     def real_updates(self, view: ServerView) -> Tensor:
         """Return every user's real update at the first model of a window of the view: the judge's knowledge."""
-        trainer = self.parts.trainer
+        trainer = self.setup.trainer
         everybody = np.arange(self.view.users)
         return trainer.updates(view.model.to(trainer.device), everybody, view.rounds[0]).vectors.cpu()
 
@@ -126,16 +126,16 @@ def read_attacked_run(path: Path, progress: Progress = no_progress) -> AttackedR
         raise UsageError(f"{folder.aggregate_file(missing[0] + 1)} was removed; put it back to attack the run")
     if not steps:
         raise UsageError(f"no round of the run in {path} had a result: there is nothing to attack")
-    parts = prepare(spec, progress)
-    layout = parts.trainer.layout
+    setup = prepare(spec, progress)
+    layout = setup.trainer.layout
     first = folder.checkpoint(0, snapshot.files[MODEL]).parameters
     model = layout.join({name: torch.from_numpy(value) for name, value in first.items()})
-    weights = spec.training.weights(parts.user_data.sizes)
+    weights = spec.training.weights(setup.user_data.sizes)
     means, learned = zip(*(folder.aggregate(step + 1) for step in steps), strict=True)
     totals = [float(weights[members].sum()) for members in learned]
     vectors = [torch.from_numpy(mean) for mean in means]
-    view = ServerView.of(parts.user_data.users, learned, vectors, model, rounds=steps, totals=totals)
-    return AttackedRun(path, spec, parts, view)
+    view = ServerView.of(setup.user_data.users, learned, vectors, model, rounds=steps, totals=totals)
+    return AttackedRun(path, spec, setup, view)
 
 
 def attack_run(run: AttackedRun, window: int | None = None) -> AttackResult:
@@ -148,7 +148,7 @@ def attack_run(run: AttackedRun, window: int | None = None) -> AttackResult:
             raise UsageError(f"the window is {window} rounds, but only {rounds} had a result; give at most that")
         view = run.view.window(rounds - window, window)
     truth = run.real_updates(view)
-    plan = run.parts.plan
+    plan = run.setup.plan
     results = [MethodResult(each.name, disaggregation_errors(view, each, truth)) for each in METHODS]
     if plan is not None:
         conceded = _batch_mean_errors(truth, plan)

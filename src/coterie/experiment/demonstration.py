@@ -14,9 +14,9 @@ from coterie.errors import UsageError
 from coterie.experiment.attack import attack_run, read_attacked_run
 from coterie.experiment.deviation import DeviationSetup
 from coterie.experiment.folder import RECORD
-from coterie.experiment.parts import prepare
 from coterie.experiment.pictures import PictureSettings, StageProgress, take_pictures
 from coterie.experiment.run import Run
+from coterie.experiment.setup import prepare
 from coterie.experiment.spec import Spec
 from coterie.ledger import PLAIN
 from coterie.training.data.published import DATASETS, load
@@ -63,8 +63,8 @@ class Demonstration:
     def run(self, out: Path, progress: StageProgress) -> dict[str, Any]:
         """Train, attack and take pictures; return the record. Runs that are in the folder already go on."""
         results = [self._attack_scheme(scheme, out / scheme, progress) for scheme in SCHEMES]
-        parts = prepare(self.spec.changed({"selection.scheme": SCHEMES[0]}))
-        pictures = take_pictures(parts, SCHEMES, self.pictures, progress)
+        setup = prepare(self.spec.changed({"selection.scheme": SCHEMES[0]}))
+        pictures = take_pictures(setup, SCHEMES, self.pictures, progress)
         for result in results:
             gallery = pictures.galleries[result["scheme"]]
             result["psnr"] = round(fmean(score.psnr for score in gallery.scores), 2)

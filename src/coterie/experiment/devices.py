@@ -11,8 +11,8 @@ from coterie.coordinator.aggregation import RoundPhase, SealedAggregation, Unsea
 from coterie.coordinator.simulated import Arrival, Contribution, SimulatedUsers
 from coterie.device import DeviceFile
 from coterie.errors import UsageError
-from coterie.experiment.parts import Parts
 from coterie.experiment.plain import TrainingNotes
+from coterie.experiment.setup import Setup
 from coterie.ledger import Ledger
 from coterie.secagg import (
     PROTOCOLS,
@@ -37,8 +37,8 @@ SCOPE = "experiment"
 class SimulatedFederation:
     """Users with a device each, in a folder, whose keys the ledger knows."""
 
-    def __init__(self, folder: Path, ledger: Ledger, parts: Parts) -> None:
-        self._ledger, self._spec, self._world, self._trainer = ledger, parts.spec, parts.world, parts.trainer
+    def __init__(self, folder: Path, ledger: Ledger, setup: Setup) -> None:
+        self._ledger, self._spec, self._world, self._trainer = ledger, setup.spec, setup.world, setup.trainer
         self._protocol = PROTOCOLS[self._spec.aggregation.protocol]
         self._privacy = 2 if ledger.plan is None else ledger.plan.privacy
         self._rules = self._batch_rules()

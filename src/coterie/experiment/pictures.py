@@ -16,7 +16,7 @@ from coterie.attacks.disaggregation import LeastSquares, disaggregation_errors, 
 from coterie.attacks.inversion import ImageRange, Inversion, gradient_of_step
 from coterie.attacks.score import ImageScore, UpdateErrors, image_score
 from coterie.attacks.view import ServerView
-from coterie.experiment.parts import Parts
+from coterie.experiment.setup import Setup
 from coterie.selection import Selector
 from coterie.training.data.dataset import UserData
 from coterie.training.data.partition import Partition
@@ -95,30 +95,30 @@ def one_image_each(user_data: UserData) -> UserData:
 
 
 def take_pictures(
-    parts: Parts,
+    setup: Setup,
     schemes: Sequence[str],
     settings: PictureSettings,
     progress: StageProgress = lambda what, done, total: None,  # noqa: ARG005 - told to nobody
 ) -> ReconstructedPictures:
-    """Attack each scheme from the first model of a run's parts, and return what came out."""
-    per_round, device = parts.spec.selection.per_round, parts.trainer.device
-    data, parameters = one_image_each(parts.user_data), flatten(parts.model).to(device)
+    """Attack each scheme from the first model of a run's setup, and return what came out."""
+    per_round, device = setup.spec.selection.per_round, setup.trainer.device
+    data, parameters = one_image_each(setup.user_data), flatten(setup.model).to(device)
     training = LocalTraining(epochs=1, minibatch=1, learning_rate=settings.rate, shuffled=False, dropout=False)
-    trainer = make_trainer(parts.model, data, training, cohort=per_round, seed=settings.seed)
+    trainer = make_trainer(setup.model, data, training, cohort=per_round, seed=settings.seed)
     truth = trainer.updates(parameters, np.arange(data.users), 0).vectors
     chosen = tuple(range(0, data.users, max(1, data.users // settings.count)))[: settings.count]
     errors: dict[str, UpdateErrors] = {}
     gradients = []
     for scheme in schemes:
         progress(f"one image each, {scheme}", len(errors), len(schemes))
-        selector = parts.world.selector(scheme, per_round)
+        selector = setup.world.selector(scheme, per_round)
         view = _observe_rounds(trainer.mean, parameters, selector, data.users, settings)
         errors[scheme] = disaggregation_errors(view, LeastSquares(), truth)
         estimates = estimated_updates(view, LeastSquares())[list(chosen)]
         gradients.append(gradient_of_step(estimates, parameters, settings.rate))
     image_range = ImageRange(data.mean, data.std)
     inverted = settings.search.invert(
-        parts.model,
+        setup.model,
         torch.cat(gradients),
         tuple(data.images.shape[1:]),
         image_range,

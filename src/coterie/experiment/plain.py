@@ -16,8 +16,8 @@ from coterie.ledger import PLAIN, State
 from coterie.training.engine.trainer import MeanUpdate, Updates
 from coterie.values import BatchPlan, Cohort, IntArray
 
-if TYPE_CHECKING:  # a run's parts say how its plain sums are rounded
-    from coterie.experiment.parts import Parts
+if TYPE_CHECKING:  # a run's setup says how its plain sums are rounded
+    from coterie.experiment.setup import Setup
 
 
 @dataclass
@@ -45,13 +45,13 @@ class PlainAggregation:
     Where the spec has sealed batches, one that lost a member is left out; otherwise whoever is left is added up.
     """
 
-    parts: "Parts"
+    setup: "Setup"
     parameters: Tensor
     step: int
     notes: TrainingNotes = field(default_factory=TrainingNotes)
     name = PLAIN
     sealed = False
-    terms = b""
+    terms_digest = b""
 
     def ready(self, _plan: BatchPlan | None) -> None:
         """Everybody can be asked."""
@@ -66,19 +66,19 @@ class PlainAggregation:
 
     def mean(self, users: IntArray) -> Tensor:
         """Train users; return their mean update, on its device and rounded if the spec wants that."""
-        parts = self.parts
-        if parts.rounding is None:
-            mean = parts.trainer.mean(self.parameters, users, self.step)
+        setup = self.setup
+        if setup.rounding is None:
+            mean = setup.trainer.mean(self.parameters, users, self.step)
             self.notes.add(mean)
             return mean.vector
-        updates = parts.trainer.updates(self.parameters, users, self.step)
+        updates = setup.trainer.updates(self.parameters, users, self.step)
         self.notes.add(updates)
-        return parts.rounding.mean(updates.vectors, updates.weights, parts.world.sum_rounding_seed(self.step))
+        return setup.rounding.mean(updates.vectors, updates.weights, setup.world.sum_rounding_seed(self.step))
 
     def survivors(self, cohort: Cohort) -> tuple[IntArray, dict[int, str]]:
         """Return the users whose updates arrive and count, and the batches that were lost."""
-        plan = self.parts.plan if self.parts.spec.aggregation.sealed else None
-        users = cohort.survivors(~self.parts.world.lost_users(self.step), plan)
+        plan = self.setup.plan if self.setup.spec.aggregation.sealed else None
+        users = cohort.survivors(~self.setup.world.lost_users(self.step), plan)
         if plan is None:
             return users, {}
         incomplete = np.setdiff1d(cohort.batches, plan.batch_of[users])

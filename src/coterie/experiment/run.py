@@ -40,9 +40,9 @@ from coterie.experiment.folder import (
     progress_of,
     read_checked,
 )
-from coterie.experiment.parts import Parts, prepare
 from coterie.experiment.plain import PlainAggregation, TrainingNotes
 from coterie.experiment.record import RoundRow, RunRecord, read_record
+from coterie.experiment.setup import Setup, prepare
 from coterie.experiment.spec import Spec
 from coterie.ledger import Ledger, Round, Snapshot, State
 from coterie.storage.files import FileLock
@@ -61,15 +61,15 @@ class Run:
     While it is open the folder belongs to this process alone; a second one is refused, and told who has it.
     """
 
-    def __init__(self, folder: RunFolder, lock: FileLock, parts: Parts, ledger: Ledger) -> None:
+    def __init__(self, folder: RunFolder, lock: FileLock, setup: Setup, ledger: Ledger) -> None:
         """Not for callers: `start` and `resume` see to it that the folder and the ledger are there."""
-        self.folder, self.parts, self.ledger = folder, parts, ledger
+        self.folder, self.setup, self.ledger = folder, setup, ledger
         self._lock = lock
-        self.spec = parts.spec
-        self.parameters = flatten(parts.model).to(parts.trainer.device)
-        self.measures = RunningMeasures(parts.user_data.users)
+        self.spec = setup.spec
+        self.parameters = flatten(setup.model).to(setup.trainer.device)
+        self.measures = RunningMeasures(setup.user_data.users)
         self.rows: list[RoundRow] = []
-        self._coordinator = Coordinator(ledger, parts.selector_for, self.spec.seed)
+        self._coordinator = Coordinator(ledger, setup.selector_for, self.spec.seed)
         self._federation = self._open_federation()
 
     @classmethod
@@ -77,7 +77,7 @@ class Run:
         cls, spec: Spec, path: Path, progress: Progress = no_progress, *, workers: int | None = None
     ) -> "Run":
         """Begin a run in a new folder; `workers` are as in `prepare`."""
-        parts = prepare(spec, progress, workers)
+        setup = prepare(spec, progress, workers)
         folder = RunFolder.create(path)
         with ExitStack() as stack:
             lock = stack.enter_context(folder.lock())
@@ -86,17 +86,17 @@ class Run:
             if not spec.aggregation.plain:
                 from coterie.experiment.devices import make_devices
 
-                keys = make_devices(folder.devices, parts.user_data.users)
-            ledger.enrol(parts.names, keys)
-            if parts.plan is not None:
-                ledger.publish_plan(parts.plan)
-            run = cls(folder, lock, parts, ledger)
+                keys = make_devices(folder.devices, setup.user_data.users)
+            ledger.enrol(setup.names, keys)
+            if setup.plan is not None:
+                ledger.publish_plan(setup.plan)
+            run = cls(folder, lock, setup, ledger)
             if run._federation is not None and spec.aggregation.sealed:
                 run._federation.form_batches()
             model = folder.save(Checkpoint(0, run._named_parameters(), None))
             head = folder.record.start(run._head())
             # Last: a ledger that is bound to these is one whose run can be resumed.
-            ledger.bind({HEAD: head, DATA: parts.data_digest, MODEL: model})
+            ledger.bind({HEAD: head, DATA: setup.data_digest, MODEL: model})
             stack.pop_all()
         return run
 
@@ -122,13 +122,13 @@ class Run:
             check_files(folder, snapshot)
             original = Spec.from_tables(record.head["spec"], str(folder.record.path))
             spec = original if rounds is None else _with_rounds(original, rounds, path)
-            parts = prepare(spec, progress, workers)
-            if parts.data_digest != snapshot.files[DATA]:
+            setup = prepare(spec, progress, workers)
+            if setup.data_digest != snapshot.files[DATA]:
                 raise UsageError(
                     f"the data of {spec.data.source} are not those that the run in {path} began with; put them "
                     f"back, or start a new run"
                 )
-            run = cls(folder, lock, parts, ledger)
+            run = cls(folder, lock, setup, ledger)
             run._check_devices(snapshot)
             run._catch_up(record, snapshot)
             if spec != original:
@@ -174,9 +174,9 @@ class Run:
                 f"a checkpoint in {self.folder.path} has other layers than the model {self.spec.training.model}; "
                 f"put the right one there"
             )
-        layout = self.parts.trainer.layout
+        layout = self.setup.trainer.layout
         vector = layout.join({name: torch.from_numpy(each) for name, each in parameters.items()})
-        self.parameters = vector.to(self.parts.trainer.device)
+        self.parameters = vector.to(self.setup.trainer.device)
 
     def _check_devices(self, snapshot: Snapshot) -> None:
         """Refuse to go on where devices and ledger are of different times: one of them is an older copy."""
@@ -208,7 +208,7 @@ class Run:
 
     def steps(self) -> Iterator[RoundRow]:
         """Run the rounds that are left, and yield each one's row when it is safely on the disk."""
-        online = self.parts.world.available(len(self.rows))
+        online = self.setup.world.available(len(self.rows))
         while not self.done:
             yield self._step(next(online))
 
@@ -221,14 +221,14 @@ class Run:
             nonlocal pending
             if outcome.mean is None:
                 return {}
-            diverged = tuple(self.parts.names[user] for user in sorted(notes.diverged))
+            diverged = tuple(self.setup.names[user] for user in sorted(notes.diverged))
             loss = notes.mean_loss(outcome.included)
             pending = PendingResult(outcome.round, outcome.mean, loss, tuple(outcome.liars), diverged)
             return {RESULT: self.folder.set_aside(pending)}
 
         aggregation: Aggregation
         if self._federation is None:
-            aggregation = PlainAggregation(self.parts, self.parameters, len(self.rows), notes)
+            aggregation = PlainAggregation(self.setup, self.parameters, len(self.rows), notes)
         else:
             aggregation = self._federation.aggregation(self.parameters, len(self.rows), notes)
         outcome = self._coordinator.run_round(available, aggregation, set_aside, step=len(self.rows))
@@ -240,7 +240,7 @@ class Run:
         if round_.state is State.COMMITTED:
             pending = self.folder.pending(round_.number, round_.files.get(RESULT, ""))
         outcome = RoundOutcome.on_record(round_, None if pending is None else pending.mean)
-        available = next(self.parts.world.available(step))
+        available = next(self.setup.world.available(step))
         self._finish(outcome, int(available.sum()), pending, started)
 
     def _finish(
@@ -267,9 +267,9 @@ class Run:
     ) -> RoundRow:
         step, now = len(self.rows) + 1, self.measures.now
         measure = step % self.spec.evaluate_every == 0 or step == self.spec.training.rounds
-        parts, tested = self.parts, None
+        setup, tested = self.setup, None
         if measure:
-            tested = evaluate(parts.model, self.parameters, parts.user_data, workers=parts.trainer.workers)
+            tested = evaluate(setup.model, self.parameters, setup.user_data, workers=setup.trainer.workers)
         return RoundRow(
             step=step,
             round=outcome.round,
@@ -300,24 +300,24 @@ class Run:
             return None
         from coterie.experiment.devices import SimulatedFederation
 
-        return SimulatedFederation(self.folder.devices, self.ledger, self.parts)
+        return SimulatedFederation(self.folder.devices, self.ledger, self.setup)
 
     def _named_parameters(self) -> dict[str, NDArray[np.float32]]:
-        parts = self.parts.trainer.layout.split(self.parameters)
-        return {name: part.cpu().numpy() for name, part in parts.items()}
+        layout = self.setup.trainer.layout
+        return {name: value.cpu().numpy() for name, value in layout.split(self.parameters).items()}
 
     def _head(self) -> dict[str, Any]:
-        plan = self.parts.plan
+        plan = self.setup.plan
         return {
             "spec": self.spec.tables(),
             "seed": self.spec.seed,
-            "users": self.parts.user_data.users,
+            "users": self.setup.user_data.users,
             "parameters": len(self.parameters),
             "privacy": None if plan is None else plan.privacy,
             "aggregation": self.spec.aggregation.protocol,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "chunk": self.parts.trainer.chunk,
-            "device": str(self.parts.trainer.device),
+            "chunk": self.setup.trainer.chunk,
+            "device": str(self.setup.trainer.device),
             "versions": {
                 "coterie": __version__,
                 "python": platform.python_version(),

@@ -19,11 +19,11 @@ from coterie.coordinator.aggregation import SealedAggregation, form_batches
 from coterie.errors import TooFewUsersError, UsageError
 from coterie.flower.checkpoint import MODEL, CheckpointFolder, FlowerCheckpoint
 from coterie.flower.envelope import LOG
-from coterie.flower.inner_strategy import InnerStrategy, configuration
 from coterie.flower.model import RoundKind, Work
 from coterie.flower.nodes import Nodes
 from coterie.flower.recipe import SETTINGS, STRUCTURE, Metrics, Recipe, Records
 from coterie.flower.transport import PAUSES, GridMessenger, GridTransport
+from coterie.flower.wrapped_strategy import WrappedStrategy, configuration
 from coterie.ledger import Ledger, State
 from coterie.secagg import PROTOCOLS, BatchRules, Charter, Quantiser, Terms
 from coterie.selection import BatchSelector, consecutive, join
@@ -53,7 +53,7 @@ class Federation:
     """The users of a ledger, reached over a grid, and the model that they train."""
 
     def __init__(
-        self, settings: "SealedStrategy", wrapped: InnerStrategy, ledger: Ledger, start: StartArguments
+        self, settings: "SealedStrategy", wrapped: WrappedStrategy, ledger: Ledger, start: StartArguments
     ) -> None:
         self._settings, self._inner, self._ledger, self._timeout = settings, wrapped, ledger, start.timeout
         self._configs: Mapping[RoundKind, ConfigRecord] = {
@@ -75,7 +75,7 @@ class Federation:
     @classmethod
     @contextmanager
     def open(
-        cls, settings: "SealedStrategy", wrapped: InnerStrategy, start: StartArguments
+        cls, settings: "SealedStrategy", wrapped: WrappedStrategy, start: StartArguments
     ) -> Iterator["Federation"]:
         """Open the ledger, or make it; have users enrolled and a plan made."""
         with Ledger.open_or_create(settings.location) as ledger:

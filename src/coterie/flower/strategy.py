@@ -12,9 +12,9 @@ from flwr.serverapp.strategy import Result, Strategy
 from coterie.errors import UsageError
 from coterie.flower.envelope import LOG
 from coterie.flower.federation import Federation, StartArguments
-from coterie.flower.inner_strategy import InnerStrategy
 from coterie.flower.nodes import Admit, admit_everybody
 from coterie.flower.recipe import Bounds, Metrics
+from coterie.flower.wrapped_strategy import WrappedStrategy
 from coterie.ledger.store import is_url
 from coterie.secagg import DEFAULT_PROTOCOL, PROTOCOLS
 from coterie.values import BatchPlan
@@ -73,7 +73,7 @@ class SealedStrategy:
     """Says whether a node may be the user that it says it is."""
 
     def __post_init__(self) -> None:
-        self._inner = InnerStrategy(self.strategy)
+        self._inner = WrappedStrategy(self.strategy)
         names = [name for name, protocol in PROTOCOLS.items() if protocol.storable]  # one process per message
         if self.protocol not in names:
             raise UsageError(f"the protocol is {self.protocol!r}; over Flower run {', '.join(names)}")

@@ -4,7 +4,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from hashlib import sha256
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -35,6 +34,7 @@ from coterie.values.log import learned_set
 Clock: TypeAlias = Callable[[], int]
 """Gives the time: UTC, in milliseconds since 1970."""
 
+_DIGEST_BYTES = 32  # of SHA-256
 _PAUSE = 0.01  # seconds between two attempts to claim
 _EXACT = 1 << 53  # integers from here on are not exact as a float, nor for every reader of JSON
 
@@ -183,11 +183,12 @@ class Ledger(LedgerReader):
             else:
                 return
 
-    def open_round(self, cohort: Cohort, *, sealed: bool, protocol: str, terms: bytes = b"") -> int:
+    def open_round(self, cohort: Cohort, *, sealed: bool, protocol: str, terms_digest: bytes = b"") -> int:
         """Begin the next round and return its number, before anybody is asked.
 
-        With a plan in force the cohort must come as batches of it; without, it comes as users. Of the terms that
-        the round's members are shown, the SHA-256 is kept. Raises `StaleError` if the plan has changed.
+        With a plan in force the cohort must come as batches of it; without, it comes as users. The digest of the
+        terms is the one that devices make of what they are shown (32 bytes), or empty where they are shown none.
+        Raises `StaleError` if the plan has changed.
         """
         self._check_claim()
         number, plan = self.plan_number, self._history.plan
@@ -199,12 +200,16 @@ class Ledger(LedgerReader):
             raise UsageError(
                 f"the cohort is not a union of whole batches of plan {number}; choose it from that plan"
             )
+        if len(terms_digest) not in {0, _DIGEST_BYTES}:
+            raise UsageError(
+                f"the digest of the terms has {len(terms_digest)} bytes; give {_DIGEST_BYTES}, or none"
+            )
         event = events.Opened(
             round=self.next_round,
             plan=number,
             sealed=bool(sealed),
             protocol=protocol,
-            terms=sha256(terms).hexdigest() if terms else "",
+            terms=terms_digest.hex(),
             coordinator=self._coordinator,
             asked=items,
         )

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import ClassVar
@@ -29,6 +30,23 @@ class State(StrEnum):
     ABANDONED = "abandoned"
     UNFINISHED = "unfinished"
     SKIPPED = "skipped"
+
+
+def time_text(milliseconds: int, *, exact: bool = False) -> str:
+    """Return a time in UTC as text, `exact` in ISO 8601, otherwise to be read; one that no calendar has, as it is.
+
+    >>> time_text(1_700_000_000_123)
+    '2023-11-14 22:13:20'
+    >>> time_text(1_700_000_000_123, exact=True)
+    '2023-11-14T22:13:20.123+00:00'
+    >>> time_text(2**62)
+    '4611686018427387904'
+    """
+    try:
+        time = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return str(milliseconds)
+    return time.isoformat(timespec="milliseconds") if exact else f"{time:%Y-%m-%d %H:%M:%S}"
 
 
 def exposed_sets(learned: tuple[IntArray, ...], alone: IntArray) -> tuple[IntArray, ...]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from coterie.errors import UsageError
 from coterie.logs.columns import Choice
 from coterie.logs.csv import csv_table, write_csv
-from coterie.logs.forms import read_transposed, read_wide, sets_rows, table_sets
 from coterie.logs.json import (
     Sets,
     has_head,
@@ -30,6 +29,7 @@ from coterie.logs.parquet import Columns, is_parquet, write_parquet
 from coterie.logs.rows import Rows, availability_log, check_log, participation_log
 from coterie.logs.source import LogFile, Reading, Source, Understanding, read_source
 from coterie.logs.table import LogTable, describe_columns, guess_layout, long_rows
+from coterie.logs.wide import read_transposed, read_wide, sets_rows, table_sets
 from coterie.storage.files import atomic_write
 from coterie.values import AvailabilityLog, ParticipationLog
 

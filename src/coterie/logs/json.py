@@ -23,10 +23,10 @@ from coterie.logs.columns import (
     names_round,
     position,
 )
-from coterie.logs.forms import LearnedSet, places
 from coterie.logs.rows import check_names, set_numbers
 from coterie.logs.source import Source
 from coterie.logs.table import LogTable, Piece, cell_text
+from coterie.logs.wide import LearnedSet, places
 from coterie.values import ParticipationLog
 from coterie.values.log import learned_set
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from coterie.errors import CoterieError, UsageError
 from coterie.reproduction.definition import experiments_named
 from coterie.reproduction.outcome import ResultFile, record_path
-from coterie.reproduction.study import Machine, run_missing
+from coterie.reproduction.training_runs import Machine, run_missing
 from coterie.storage.files import make_folder_of
 
 

@@ -1,6 +1,7 @@
 """One experiment from what is there to its outcome: runs what is missing, or says what keeps it from being run.
 
-Experiments without training are closed forms and the measures of simulated selection; `study` trains the others.
+Experiments without training are closed forms and the measures of simulated selection; `training_runs` has the
+others.
 """
 
 import platform
@@ -25,7 +26,7 @@ from coterie.reproduction.outcome import (
     record_path,
     write_simulated,
 )
-from coterie.reproduction.study import Machine, run_missing
+from coterie.reproduction.training_runs import Machine, run_missing
 from coterie.selection import (
     AvailabilityModel,
     RedrawnDropout,

@@ -27,7 +27,7 @@ from coterie.attacks.disaggregation import (
 from coterie.attacks.kriging import Kriging
 from coterie.attacks.score import UpdateErrors
 from coterie.attacks.view import ServerView
-from coterie.experiment.parts import Parts, prepare
+from coterie.experiment.setup import Setup, prepare
 from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Windows
 from coterie.simulation.processes import CheckStop, never_stop
@@ -72,15 +72,15 @@ class FinalRounds:
 def attack_windows(spec: Spec, windows: Windows, check_stop: CheckStop = never_stop) -> dict[str, Any]:
     """Train as a spec says, attack the windows of each final rate, and return a record."""
     started = time.perf_counter()
-    parts = prepare(spec)
-    by_rate = _observe(parts, windows, check_stop)
+    setup = prepare(spec)
+    by_rate = _observe(setup, windows, check_stop)
     record = {f"{rate:g}": score_methods(final, windows) for rate, final in by_rate.items()}
-    return {"rates": record, "seconds": round(time.perf_counter() - started, 1), "made_with": made_with(parts)}
+    return {"rates": record, "seconds": round(time.perf_counter() - started, 1), "made_with": made_with(setup)}
 
 
-def made_with(parts: Parts) -> dict[str, str]:
+def made_with(setup: Setup) -> dict[str, str]:
     """Return what a record was made with: the device and the versions."""
-    device = parts.trainer.device
+    device = setup.trainer.device
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
         "coterie": __version__,
@@ -90,31 +90,31 @@ def made_with(parts: Parts) -> dict[str, str]:
     }
 
 
-def _observe(parts: Parts, windows: Windows, check_stop: CheckStop) -> dict[float, FinalRounds]:
+def _observe(setup: Setup, windows: Windows, check_stop: CheckStop) -> dict[float, FinalRounds]:
     """Train until the spec's last round, then at each final rate, and return what was seen there."""
-    model = flatten(parts.model).to(parts.trainer.device)
-    rounds = _Rounds(parts, 0, np.zeros(parts.user_data.users, dtype=np.int64))
-    for step in range(parts.spec.training.rounds):
-        model = model + parts.trainer.mean(model, rounds.users(), step).vector
+    model = flatten(setup.model).to(setup.trainer.device)
+    rounds = _Rounds(setup, 0, np.zeros(setup.user_data.users, dtype=np.int64))
+    for step in range(setup.spec.training.rounds):
+        model = model + setup.trainer.mean(model, rounds.users(), step).vector
         check_stop()
-    return {rate: _observe_final_rounds(parts, rounds.copy(), model, rate, windows) for rate in windows.rates}
+    return {rate: _observe_final_rounds(setup, rounds.copy(), model, rate, windows) for rate in windows.rates}
 
 
 class _Rounds:
     """Who takes part, round after round, as in any run of the spec; rounds without a cohort are left out."""
 
-    def __init__(self, parts: Parts, tried: int, counts: IntArray) -> None:
-        self._parts, self._tried, self._counts = parts, tried, counts.copy()
-        self._online = parts.world.available(tried)
+    def __init__(self, setup: Setup, tried: int, counts: IntArray) -> None:
+        self._setup, self._tried, self._counts = setup, tried, counts.copy()
+        self._online = setup.world.available(tried)
 
     def copy(self) -> "_Rounds":
-        return _Rounds(self._parts, self._tried, self._counts)
+        return _Rounds(self._setup, self._tried, self._counts)
 
     def users(self) -> IntArray:
         """Return the users of the next round with a result."""
         while True:
-            rng = np.random.default_rng([self._parts.spec.seed, self._tried])
-            cohort = self._parts.selector.choose(next(self._online), self._counts, rng)
+            rng = np.random.default_rng([self._setup.spec.seed, self._tried])
+            cohort = self._setup.selector.choose(next(self._online), self._counts, rng)
             self._tried += 1
             if cohort is not None:
                 self._counts[cohort.users] += 1
@@ -122,12 +122,12 @@ class _Rounds:
 
 
 def _observe_final_rounds(
-    parts: Parts, rounds: _Rounds, model: Tensor, rate: float, windows: Windows
+    setup: Setup, rounds: _Rounds, model: Tensor, rate: float, windows: Windows
 ) -> FinalRounds:
-    spec = parts.spec
+    spec = setup.spec
     settings = replace(spec.training, learning_rate=rate, schedule=())
-    trainer = make_trainer(parts.model, parts.user_data, settings, cohort=spec.selection.per_round, seed=spec.seed)
-    begin, everybody = spec.training.rounds, np.arange(parts.user_data.users)
+    trainer = make_trainer(setup.model, setup.user_data, settings, cohort=spec.selection.per_round, seed=spec.seed)
+    begin, everybody = spec.training.rounds, np.arange(setup.user_data.users)
     starts, first = set(windows.starts), model
     learned, means, truths = [], [], []
     for step in range(windows.rounds):
@@ -153,18 +153,18 @@ def _observe_final_rounds(
             )
             for length in windows.lengths
         },
-        alike=alike_users(parts),
+        alike=alike_users(setup),
         drift=float(np.median(changes)) if changes else None,
-        accuracy=evaluate(parts.model, model, parts.user_data, workers=parts.trainer.workers).accuracy,
+        accuracy=evaluate(setup.model, model, setup.user_data, workers=setup.trainer.workers).accuracy,
     )
 
 
-def alike_users(parts: Parts) -> BoolArray:
+def alike_users(setup: Setup) -> BoolArray:
     """Return which users are in a batch of two or more that all hold mostly one and the same label.
 
     A batch hides its members from one another's sums, but not what they have in common.
     """
-    data, plan = parts.user_data, parts.plan
+    data, plan = setup.user_data, setup.plan
     alike = np.zeros(data.users, dtype=np.bool_)
     if plan is None:
         return alike

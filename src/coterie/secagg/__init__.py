@@ -17,6 +17,7 @@ from coterie.secagg.batch.charter import (
     read_recipe,
     write_recipe,
 )
+from coterie.secagg.batch.founding import BatchFounder, BatchRules
 from coterie.secagg.batch.membership import DeviceStore, Membership
 from coterie.secagg.batch.rules import DeviceConfiguration
 from coterie.secagg.client import SealedClient, UnsealedClient
@@ -36,7 +37,7 @@ from coterie.secagg.protocols.interface import (
     ServerRound,
     Task,
 )
-from coterie.secagg.server import BatchFounder, BatchRules, sealed_round, unsealed_round
+from coterie.secagg.server import sealed_round, unsealed_round
 from coterie.secagg.wire.messages import Terms
 
 __all__ = [

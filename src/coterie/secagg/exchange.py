@@ -7,13 +7,13 @@ from threading import Lock
 
 from coterie.errors import UsageError
 from coterie.secagg.batch.charter import Charter, TrustServerForIdentities, VerifyMember
+from coterie.secagg.batch.founding import BatchFounder, BatchRules
 from coterie.secagg.batch.membership import Membership
 from coterie.secagg.batch.rules import DeviceConfiguration
 from coterie.secagg.client import SealedClient
 from coterie.secagg.crypto.keys import IdentityKey
 from coterie.secagg.crypto.quantiser import Update
 from coterie.secagg.protocols.interface import Client, RoundResult, ServerRound, Task
-from coterie.secagg.server import BatchFounder, BatchRules
 
 Loses = Callable[[str, int, str], bool]
 """Whether a message is lost: asked with the user, the phase (from 0), and "to" or "from" the user."""

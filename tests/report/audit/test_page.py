@@ -44,7 +44,7 @@ def text_of(html):
 
 def tile(verdict, label):
     """One key number: its value and its tone."""
-    (figure,) = [each for each in (*verdict.words.figures, *verdict.words.further_figures) if each.label == label]
+    (figure,) = [each for each in (*verdict.words.figures, *verdict.words.further_numbers) if each.label == label]
     return figure.value, figure.tone
 
 

@@ -17,7 +17,7 @@ class Scripted:
     act: Callable
     name: str = "sum"
     sealed: bool = False
-    terms: bytes = b""
+    terms_digest: bytes = b""
     able: np.ndarray | None = None
 
     def ready(self, plan):

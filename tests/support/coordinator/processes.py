@@ -49,7 +49,7 @@ def learned(step, cohort):
 class Cheap:
     """An aggregation that takes no time, and gives the same for the same step whatever number its round has."""
 
-    name, sealed, terms = "cheap", True, b""
+    name, sealed, terms_digest = "cheap", True, b""
 
     def __init__(self, coordinator):
         self._coordinator = coordinator

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from coterie.audit.engine import MOST_CLASSES, IsolatedUser
-from coterie.audit.figures import fraction_text, integer_text
+from coterie.audit.numbers import fraction_text, integer_text
 from coterie.audit.verdict import Verdict
 from coterie.audit.weak.proofs import Combination, FullRank
 from coterie.audit.wording import user_name

@@ -8,7 +8,7 @@ import numpy as np
 
 from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg.batch.charter import Parameters
-from coterie.secagg.crypto.coding import Code
+from coterie.secagg.crypto.coded_masks import Code
 from coterie.secagg.crypto.keys import Seed
 from coterie.secagg.crypto.masking import Keystream, Mask
 from coterie.secagg.crypto.ring import PRIME_31, Ring, Words

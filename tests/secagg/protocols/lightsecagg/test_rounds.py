@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg import PROTOCOLS, run_round, sealed_round, unsealed_round
 from coterie.secagg.batch.charter import Parameters
-from coterie.secagg.crypto.coding import Code
+from coterie.secagg.crypto.coded_masks import Code
 from coterie.secagg.crypto.keys import Seed
 from coterie.secagg.crypto.masking import Keystream
 from coterie.secagg.crypto.ring import PRIME_31

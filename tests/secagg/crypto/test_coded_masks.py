@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from coterie import UsageError
 from coterie.errors import TooFewUsersError
 from coterie.secagg import Parameters, Seed
-from coterie.secagg.crypto.coding import Code, lagrange_matrix, multiply
+from coterie.secagg.crypto.coded_masks import Code, lagrange_matrix, multiply
 from coterie.secagg.protocols.lightsecagg import code_for
 from reference import coded_evaluations, interpolated
 

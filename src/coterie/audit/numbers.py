@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coterie.audit.verdict import Verdict
 
 
-def lead_figures(verdict: "Verdict") -> tuple[KeyNumber, ...]:
+def lead_numbers(verdict: "Verdict") -> tuple[KeyNumber, ...]:
     """Return the three numbers that lead: both levels, and who is isolated."""
     return _strong(verdict), _weak(verdict), _isolated(verdict)
 
@@ -70,7 +70,7 @@ def _isolated(verdict: "Verdict") -> KeyNumber:
     return KeyNumber(label, "unknown", "not decided", "warning")
 
 
-def further_figures(verdict: "Verdict") -> Iterator[KeyNumber]:
+def further_numbers(verdict: "Verdict") -> Iterator[KeyNumber]:
     """Yield what was asked for beside the levels, and the size and measures of the log."""
     measures, question, sizes = verdict.measures, verdict.question, np.diff(verdict.log.starts)
     if question.required is not None:

@@ -35,8 +35,8 @@ PARTITIONS = ("iid", "shards", "shards-shared", "dirichlet")
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """The parts of a run."""
+class Setup:
+    """Everything that a run needs and that stays the same over its rounds."""
 
     spec: Spec
     world: World
@@ -66,8 +66,8 @@ class Parts:
         return self.selector.over(plan)
 
 
-def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = None) -> Parts:
-    """Return the parts of a run; refuse a spec that cannot be run.
+def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = None) -> Setup:
+    """Return the setup of a run; refuse a spec that cannot be run.
 
     `workers` clients are trained side by side on a CPU: as many as there are cores, unless given. The result does
     not depend on it, so it is not part of the spec.
@@ -103,7 +103,7 @@ def prepare(spec: Spec, progress: Progress = no_progress, workers: int | None = 
         compiled=spec.training.compiled and device.type == "cuda",
         workers=workers,
     )
-    return Parts(spec, world, user_data, model, trainer, selector, digest, _rounding(spec, selector))
+    return Setup(spec, world, user_data, model, trainer, selector, digest, _rounding(spec, selector))
 
 
 def _user_data(spec: Spec, progress: Progress) -> UserData:

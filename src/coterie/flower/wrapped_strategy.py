@@ -39,7 +39,7 @@ METRICS = "metrics"
 """The record in which a wrapped strategy gets the average of metrics."""
 
 
-class InnerStrategy:
+class WrappedStrategy:
     """A strategy that is asked what to send, and is given the average as the reply of one node."""
 
     def __init__(self, inner: Strategy) -> None:

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from coterie import UsageError
-from coterie.experiment.parts import prepare
 from coterie.experiment.run import Run
+from coterie.experiment.setup import prepare
 from coterie.experiment.spec import Spec
 from coterie.training.data.partition import DROPOUT_OF_LABEL
 
@@ -51,9 +51,9 @@ def plain(**changes):
     )
 
 
-def majority(parts):
+def majority(setup):
     """The label that each user has most of."""
-    user_data = parts.user_data
+    user_data = setup.user_data
     return user_data.partition.label_counts(user_data.labels.numpy(), user_data.classes).argmax(axis=1)
 
 
@@ -71,8 +71,8 @@ def test_shards_are_handed_out_in_order_or_at_random():
 
 def test_shared_examples_stay_with_everybody_in_any_order():
     """With shards-shared at random, everybody still holds the shared examples and one shard."""
-    parts = prepare(plain(data__partition="shards-shared", data__order="random", data__shared=5))
-    held = [set(parts.user_data.of(user).tolist()) for user in range(20)]
+    setup = prepare(plain(data__partition="shards-shared", data__order="random", data__shared=5))
+    held = [set(setup.user_data.of(user).tolist()) for user in range(20)]
     assert len(set.intersection(*held)) == 50
     assert len(set.union(*held)) == 12_000
 
@@ -80,10 +80,10 @@ def test_shared_examples_stay_with_everybody_in_any_order():
 def test_users_are_away_by_their_label():
     """A user's dropout is that of the label it has most of, and schemes that sort by it know it."""
     spec = plain(data__partition="shards", selection__dropout="by-label", selection__scheme="T2-sorted")
-    parts = prepare(spec)
-    assert parts.world.dropout.tolist() == np.array(DROPOUT_OF_LABEL)[majority(parts)].tolist()
-    online = np.mean([next(parts.world.available(step)) for step in range(400)], axis=0)
-    assert online == pytest.approx(1 - parts.world.dropout, abs=0.12)
+    setup = prepare(spec)
+    assert setup.world.dropout.tolist() == np.array(DROPOUT_OF_LABEL)[majority(setup)].tolist()
+    online = np.mean([next(setup.world.available(step)) for step in range(400)], axis=0)
+    assert online == pytest.approx(1 - setup.world.dropout, abs=0.12)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from coterie.audit.measures import RunningMeasures
-from coterie.experiment.parts import prepare
 from coterie.experiment.plain import PlainAggregation
+from coterie.experiment.setup import prepare
 from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Experiment, PlannedRun, ReportProgress
 from coterie.reproduction.outcome import ExperimentRecord, ResultFile
@@ -34,22 +34,22 @@ def train(spec: Spec, check_stop: CheckStop = never_stop) -> ExperimentRecord:
     The cohorts, losses and updates are those of `coterie run` with the same spec and plain aggregation.
     """
     started = time.perf_counter()
-    parts = prepare(spec)
-    parameters = flatten(parts.model).to(parts.trainer.device)
-    counts, nobody = np.zeros(parts.user_data.users, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    measures = RunningMeasures(parts.user_data.users)
+    setup = prepare(spec)
+    parameters = flatten(setup.model).to(setup.trainer.device)
+    counts, nobody = np.zeros(setup.user_data.users, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    measures = RunningMeasures(setup.user_data.users)
     curve: dict[int, float] = {}
     ready = time.perf_counter()
-    for step, available in zip(range(spec.training.rounds), parts.world.available(0), strict=False):
-        cohort = parts.selector.choose(available, counts, np.random.default_rng([spec.seed, step]))
-        aggregation = PlainAggregation(parts, parameters, step)
+    for step, available in zip(range(spec.training.rounds), setup.world.available(0), strict=False):
+        cohort = setup.selector.choose(available, counts, np.random.default_rng([spec.seed, step]))
+        aggregation = PlainAggregation(setup, parameters, step)
         users = nobody if cohort is None else aggregation.survivors(cohort)[0]
         if len(users):
             parameters = parameters + aggregation.mean(users).to(parameters)
             counts[users] += 1
         measures.add_round((users,) if len(users) else ())
         if (step + 1) % spec.evaluate_every == 0 or step + 1 == spec.training.rounds:
-            tested = evaluate(parts.model, parameters, parts.user_data, workers=parts.trainer.workers)
+            tested = evaluate(setup.model, parameters, setup.user_data, workers=setup.trainer.workers)
             curve[step + 1] = round(100 * tested.accuracy, 2)
         check_stop()
     now = measures.now
@@ -62,7 +62,7 @@ def train(spec: Spec, check_stop: CheckStop = never_stop) -> ExperimentRecord:
         "skipped": now.skipped,
         "seconds": round(time.perf_counter() - ready, 2),
         "preparation_seconds": round(ready - started, 2),
-        "made_with": made_with(parts),
+        "made_with": made_with(setup),
     }
 
 
