@@ -322,6 +322,18 @@ def test_what_cannot_have_been_learned_is_refused(location, learned, lost, messa
             ledger.commit_round(0, [range(3)])
 
 
+def test_terms_are_kept_by_a_digest_or_not_at_all(location):
+    """What is no SHA-256 is refused before the round is opened."""
+    with Ledger.create(location) as ledger:
+        ledger.enrol(NAMES)
+        ledger.publish_plan(PLAN)
+        with ledger.claim():
+            with pytest.raises(UsageError, match="the digest of the terms has 5 bytes; give 32, or none"):
+                ledger.open_round(cohort_of(PLAN, [0, 2]), sealed=True, protocol="open", terms_digest=b"terms")
+            assert ledger.open_round(cohort_of(PLAN, [0, 2]), sealed=True, protocol="open") == 0
+        assert [each.terms for each in ledger.rounds()] == [""]
+
+
 def test_odd_numbers_and_texts_are_kept(location):
     """Metrics that are not numbers, numpy's scalars, and any text in names, reasons and protocols come back."""
     with Ledger.create(location) as ledger:
