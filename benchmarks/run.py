@@ -12,7 +12,7 @@ NAMES = (
     "startup", "choose", "algorithms", "strong", "simulate", "beside_flower", "pairwise_losses", "ledger", "audit",
     "dashboard", "scaling", "flower_rounds", "flower_simulation",
 )  # fmt: skip
-"""`train` is not among them: it needs a GPU, and is run there by itself."""
+"""`train` and `kernels` are not among them: they need a GPU, and are run there by name."""
 
 
 def main(names: list[str]) -> None:

@@ -49,7 +49,7 @@ def _table(rows: tuple[Row, ...]) -> str:
     lines = ["| job | measured | bar |", "| --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)]
     machine, gpu = result("choose")["machine"], result("train")["gpu"]
     origin = f"On {machine['cores']} cores of {machine['processor']}; `make bench` measures again. "
-    origin += f"Training: on one {gpu}, with `python benchmarks/train.py`."
+    origin += f"Training: on one {gpu}, with `python benchmarks/run.py train`."
     return "\n".join([*lines, "", origin]) + "\n"
 
 
@@ -153,11 +153,12 @@ def training_table() -> str:
     ways = {"one_by_one": "one by one", "stacked": "stacked", "stacked_compiled": "compiled"}
     ways["stacked_compiled_bfloat16"] = "compiled, bfloat16"
     before, after = result("train"), result("train_after")
-    heads = [*ways.values(), "the same, since", "several runs at a time, since"]
+    since = {"stacked": "stacked, since", "stacked_compiled_bfloat16": "compiled, bfloat16, since"}
+    heads = [*ways.values(), *since.values(), "several runs at a time, since"]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
     for name, words in MODELS.items():
         together = after[name]["runs_side_by_side"]
-        runs = [before[name][way] for way in ways] + [after[name]["stacked_compiled_bfloat16"], together]
+        runs = [*(before[name][way] for way in ways), *(after[name][way] for way in since), together]
         cells = [f"{run['median_s'] * 1000:.1f} ms ({_share(run)})" for run in runs]
         lines.append(f"| {words} | {' | '.join(cells)}, {together['runs']} runs |")
     return "\n".join(lines) + "\n"

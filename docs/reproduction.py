@@ -109,6 +109,12 @@ class Numbers:
         records = self.records[name, setting, "random"]
         return {int(step): fmean(record["curve"][step] for record in records) for step in records[0]["curve"]}
 
+    def smaller(self, key: str, name: str, setting: str, scheme: str, other: str) -> str:
+        """Return by how many percent a measure of the runs of one scheme is smaller than another's."""
+        places = [(name, setting, each) for each in (scheme, other)]
+        own, others = (fmean(record[key] for record in self.records[place]) for place in places)
+        return f"{100 * (1 - own / others):.0f} %"
+
     def completed_table(self, name: str) -> str:
         """Return, for schemes that skip rounds, where random selection is after as many rounds with a result."""
         lines = [
@@ -181,7 +187,7 @@ class Numbers:
         experiment = self.experiments["reconstruction"]
         records = ResultFile(record_path(experiment, RESULTS)).records()
         (run,) = (run for run in experiment.runs() if (run.setting, run.scheme) == (setting, scheme))
-        return f"{over(window_values(records[run.digest], path)):.2g}"
+        return f"{float(f'{over(window_values(records[run.digest], path)):.2g}'):g}"
 
     @cached_property
     def float32(self) -> dict[str, Any]:
@@ -193,22 +199,28 @@ class Numbers:
         gaps = {int(step): record["curve"][step] - twin["curve"][step] for step in record["curve"]}
         last = list(gaps)[-5:]
         ends = [fmean(each["curve"][str(step)] for step in last) for each in (record, twin)]
+        hundreds = [[step for step in gaps if first < step <= first + 100] for first in range(0, max(gaps), 100)]
         return {
             "rounds": record["rounds"],
             "tests": len(gaps),
             "largest": f"{max(map(abs, gaps.values())):.2f}",
             "mean": f"{fmean(gaps.values()):+.2f}",
             "ends": [f"{end:.2f}" for end in ends],
+            "versions": [
+                ", ".join(f"{name} {each['made_with'][name]}" for name in ("python", "numpy", "torch"))
+                for each in (record, twin)
+            ],
             "hours": f"{record['seconds'] / 3600:.1f}",
             "table": "\n".join(
                 [
-                    "| round | float32, a processor | bfloat16, a GPU | difference |",
-                    "| --- | --- | --- | --- |",
+                    "| rounds | float32, a processor | bfloat16, a GPU | difference | largest |",
+                    "| --- | --- | --- | --- | --- |",
                     *(
-                        f"| {step} | {record['curve'][str(step)]:.2f} | {twin['curve'][str(step)]:.2f} "
-                        f"| {gap:+.2f} |"
-                        for step, gap in gaps.items()
-                        if step % 40 == 0 or step == max(gaps)
+                        f"| {steps[0]} to {steps[-1]} | {fmean(record['curve'][str(step)] for step in steps):.2f} "
+                        f"| {fmean(twin['curve'][str(step)] for step in steps):.2f} "
+                        f"| {fmean(gaps[step] for step in steps):+.2f} "
+                        f"| {max((gaps[step] for step in steps), key=abs):+.2f} |"
+                        for steps in hundreds
                     ),
                 ]
             ),
@@ -314,12 +326,15 @@ def rendered(template: str) -> str:
     cost = json.loads((RESULTS / "cost.json").read_text())
     measured = json.loads((ROOT / "benchmarks" / "results" / "train.json").read_text())
     trainings, seconds = one_after_another(numbers, measured)
-    claims = [
-        (name, claim)
+    judged = [
+        (name, claim, judgement)
         for name, outcome in numbers.outcomes.items()
-        for claim in outcome.claims
-        if outcome.experiment.source  # what is not the paper's has none
+        if outcome.experiment.source  # what is not in the paper has none
+        for claim, judgement in zip(outcome.experiment.claims, outcome.claims, strict=True)
     ]
+    claims = [(name, judgement) for name, claim, judgement in judged if not claim.own]
+    own = [judgement for _, claim, judgement in judged if claim.own]
+    settled = ResultFile(record_path(numbers.experiments["reconstruction"], RESULTS)).records()
     text = (DOCS / template).read_text(encoding="utf-8")
     environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
@@ -331,6 +346,9 @@ def rendered(template: str) -> str:
             "runs": len({record["run"] for records in numbers.records.values() for record in records}),
             "claims": len(claims),
             "held": sum(claim.held is True for _, claim in claims),
+            "own": len(own),
+            "own_held": sum(claim.held is True for claim in own),
+            "settled": len(settled),
             "failed": [(name, claim.claim) for name, claim in claims if not claim.held],
             "min": min,
             "max": max,

@@ -34,7 +34,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says of its numbers, in a form that can be judged.
+    """What somebody says of numbers, the paper unless it is our own, in a form that can be judged.
 
     `lowest` is the scheme that must come out below all others. `above` must be passed by every one of `schemes`;
     with `level` every one of `schemes` must come within `within` points of it, or above. With `falling` none of
@@ -54,6 +54,8 @@ class Claim:
     least: float = 0.0
     """What every one of `schemes` must reach, if it is given."""
     falling: bool = False
+    own: bool = False
+    """Whether it is not the paper's: what we say of what the paper does not have, or of its numbers."""
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,8 @@ def _judge(claim: Claim, experiment: Experiment, numbers: Mapping[Place, Cell]) 
             return Judgement(claim.claim, None, f"there are no runs of {setting} to judge it by")
         verdicts += [held for held, _ in comparisons]
         evidence.append(f"{setting}: {', '.join(text if held else f'{text} (no)' for held, text in comparisons)}")
-    return Judgement(claim.claim, all(verdicts), "; ".join(evidence))
+    limit = [f"level: at most {claim.within:g} below"] if claim.level else []
+    return Judgement(claim.claim, all(verdicts), "; ".join([*evidence, *limit]))
 
 
 def _schemes(claim: Claim, experiment: Experiment) -> list[str]:
