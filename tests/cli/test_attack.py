@@ -25,8 +25,8 @@ def folder(tmp_path_factory):
     """A settled run that kept its aggregates, and one that did not."""
     base = tmp_path_factory.mktemp("attack")
     data = write_data(base / "data")
-    finished(tiny_spec(data, "plain", keep_aggregates=True, **SETTLED), base / "run").close()
-    finished(tiny_spec(data, "plain", training__rounds=1), base / "forgetful").close()
+    finished(tiny_spec(data, "plain", keep_aggregates=True, **SETTLED), base / "run")
+    finished(tiny_spec(data, "plain", training__rounds=1), base / "forgetful")
     return base
 
 

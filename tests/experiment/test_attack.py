@@ -41,7 +41,7 @@ def settled(data, new_folder):
             changes |= {"selection__lost": 0.1, "aggregation__clip": 0.01}
         spec = tiny_spec(data, protocol, **changes).changed({"selection.per_round": per_round})
         folders[name] = new_folder()
-        finished(spec, folders[name]).close()
+        finished(spec, folders[name])
     return folders
 
 
@@ -106,7 +106,7 @@ def test_weights_by_examples_are_in_the_totals(data, new_folder):
         aggregation__weight_cap=100,
     )  # fmt: skip
     folder = new_folder()
-    finished(spec, folder).close()
+    finished(spec, folder)
     run = read_attacked_run(folder)
     assert set(run.view.totals.tolist()) == {6 * 20.0}
     assert len(attack_run(run).strongest.errors.found_users) == 12
@@ -125,7 +125,7 @@ def test_the_window_is_the_one_that_promises_the_least_error(settled):
 def test_a_run_that_kept_no_aggregates_is_refused_with_what_to_do(data, new_folder):
     """The message names the option."""
     folder = new_folder()
-    finished(tiny_spec(data, "plain", training__rounds=1), folder).close()
+    finished(tiny_spec(data, "plain", training__rounds=1), folder)
     with pytest.raises(UsageError, match="--keep-aggregates"):
         read_attacked_run(folder)
 
@@ -141,7 +141,7 @@ def test_a_run_without_a_round_is_refused(data, new_folder):
 def test_an_aggregate_that_was_removed_or_changed_is_named(data, new_folder):
     """The ledger has the digest of each."""
     folder = new_folder()
-    finished(tiny_spec(data, "plain", keep_aggregates=True, training__rounds=2), folder).close()
+    finished(tiny_spec(data, "plain", keep_aggregates=True, training__rounds=2), folder)
     file = folder / "aggregates" / "000001.npz"
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))

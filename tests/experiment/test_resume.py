@@ -221,7 +221,7 @@ def test_a_process_that_is_killed_again_and_again_ends_at_the_same_model(
 def test_a_folder_of_which_a_file_was_changed_is_refused(data, new_folder, whole):
     """Resume and report name the file: the spec, a row, a checkpoint, one of another run, none, or the data."""
     folder = new_folder()
-    finished(tiny_spec(data, "plain", keep_aggregates=True), folder).close()
+    finished(tiny_spec(data, "plain", keep_aggregates=True), folder)
     newest, record = folder / "checkpoints" / f"{ROUNDS:06d}.npz", folder / "record.jsonl"
     other = whole["open"].folder.path / "checkpoints" / newest.name
     lines = record.read_text().splitlines(keepends=True)
@@ -350,7 +350,7 @@ def test_a_folder_without_a_run_is_refused(data, new_folder, tmp_path, monkeypat
 def test_a_run_that_is_extended_is_the_one_begun_with_more_rounds(data, new_folder, whole, protocol):
     """The model to the bit, the rows and the record's spec; its page can be made, and it is resumed once more."""
     folder = new_folder()
-    finished(tiny_spec(data, protocol, keep_aggregates=True, training__rounds=2), folder).close()
+    finished(tiny_spec(data, protocol, keep_aggregates=True, training__rounds=2), folder)
     with Run.resume(folder, rounds=ROUNDS) as run:
         assert not run.done
         for _ in run.steps():
@@ -363,7 +363,7 @@ def test_a_run_that_is_extended_is_the_one_begun_with_more_rounds(data, new_fold
 def test_a_crash_while_a_run_is_extended_changes_nothing(data, new_folder, whole, monkeypatch, how):
     """Before or after the record has its new head, the same call extends the run; a false head is refused."""
     folder = new_folder()
-    finished(tiny_spec(data, "plain", keep_aggregates=True, training__rounds=2), folder).close()
+    finished(tiny_spec(data, "plain", keep_aggregates=True, training__rounds=2), folder)
     with monkeypatch.context() as patched:
         dying(patched, RecordFile, "replace_head", how, calls=1)
         with pytest.raises(Crash):

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +33,16 @@ while λ lies in -1/η … 3/η, so -10 … 30 here. Beyond 2/η no training wou
 def runs(data, new_folder):
     """The tiny run with every protocol, and with it the model before every round."""
     found = {}
-    for protocol in PROTOCOLS:
-        # Words of 32 bits wherever there are words: what separates the models is then well below what they learn.
-        words = {} if protocol == "plain" else {"aggregation__word_bits": 32}
-        run = Run.start(tiny_spec(data, protocol, keep_aggregates=True, **words), new_folder())
-        models = [run.parameters]
-        models += [run.parameters for _ in run.steps()]
-        found[protocol] = run, models
-    return found
+    with ExitStack() as stack:
+        for protocol in PROTOCOLS:
+            # Words of 32 bits wherever there are words: what separates models is then well below what they learn.
+            words = {} if protocol == "plain" else {"aggregation__word_bits": 32}
+            spec = tiny_spec(data, protocol, keep_aggregates=True, **words)
+            run = stack.enter_context(Run.start(spec, new_folder()))
+            models = [run.parameters]
+            models += [run.parameters for _ in run.steps()]
+            found[protocol] = run, models
+        yield found
 
 
 def committed(run):
@@ -217,7 +220,8 @@ def test_users_whose_numbers_are_not_finite_are_named(data, new_folder, tmp_path
             scale = 3e38 if file.stem == "user-03" else 1.0
             np.savez(tmp_path / file.name, images=arrays["images"] * scale / 255.0, labels=arrays["labels"])
     run = finished(tiny_spec(tmp_path, protocol, training__rounds=3), new_folder())
-    with_user = [3 in each.cohort.users for each in run.ledger.rounds()[:2]]
+    with Ledger.open(run.folder.ledger, read_only=True) as ledger:
+        with_user = [3 in each.cohort.users for each in ledger.rounds()[:2]]
     assert [row.diverged for row in run.rows[:2]] == [("user-03",) if each else () for each in with_user]
     assert any(with_user)
     notes = read_run(run.folder.path).notes
@@ -232,7 +236,6 @@ def test_users_who_break_the_protocol_are_named(data, new_folder, monkeypatch):
     )
     spec = tiny_spec(data, "secagg+", selection__per_round=12, selection__dropout=[0.0], selection__lost=0.0)
     run = finished(spec, new_folder())
-    run.close()
     assert {row.liars for row in run.rows} == {("user-03",)}
     assert read_record(run.folder.record.path).rows == tuple(run.rows)
     notes = read_run(run.folder.path).notes

@@ -68,10 +68,10 @@ def tiny_spec(data, protocol, **changes):
 
 
 def finished(spec, folder):
-    """Run a spec to its end; return the run."""
-    run = Run.start(spec, folder)
-    for _ in run.steps():
-        pass
+    """Run a spec to its end; return the run, closed."""
+    with Run.start(spec, folder) as run:
+        for _ in run.steps():
+            pass
     return run
 
 
