@@ -13,12 +13,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from coterie.errors import PeerError, UsageError
 from coterie.flower import PinnedMembers, TrustServerForIdentities, create_device
-from coterie.flower.device import MEMORY, REFUSALS, Device, app_configuration, user_of
+from coterie.flower.device import MEMORY, REFUSALS, Device, user_of
 from coterie.flower.mod import call_app
-from coterie.flower.model import Work, with_types_of
-from coterie.flower.recipe import Metrics, Recipe, Records, settings_of
+from coterie.flower.work import Metrics, Recipe, Records, Work, settings_of, with_types_of
+from coterie.secagg import DeviceConfiguration
 
-PERMITTED = app_configuration("test", 4, frozenset({"secagg+"}), frozenset())
+PERMITTED = DeviceConfiguration(scopes={"test"}, least_privacy=4, protocols={"secagg+"}, recipe_keys={"lr"})
 
 
 def test_processes_that_start_at_once_make_one_identity(tmp_path):

@@ -14,10 +14,9 @@ from coterie.coordinator.aggregation import RoundPhase, form_batches
 from coterie.errors import PeerError
 from coterie.flower.device import REFUSALS
 from coterie.flower.envelope import IDENTITY_REQUEST, MESSAGE, REFUSAL, has_bytes, kind_of, unwrap, wrap
-from coterie.flower.model import Work
-from coterie.flower.nodes import Nodes as Users
-from coterie.flower.nodes import admit_everybody
-from coterie.flower.transport import GridMessenger, GridTransport
+from coterie.flower.transport import GridMessenger, GridTransport, admit_everybody
+from coterie.flower.transport import Nodes as Users
+from coterie.flower.work import Work
 from coterie.ledger import Ledger
 from coterie.secagg import PROTOCOLS, BatchFounder, BatchRules, Charter, Quantiser, Terms, sealed_round
 from coterie.secagg.crypto.quantiser import dequantise
@@ -49,7 +48,7 @@ class HostileServer:
         self.charters = {batch: Charter.decode(data) for batch, data in self.ledger.charters.items()}
         self.nodes = federation(folder)
         self.messenger = GridMessenger(self.nodes.grid)
-        self.users = Users(self.nodes.grid, self.messenger, self.ledger, "test", admit_everybody)
+        self.users = Users(self.messenger, self.ledger, "test", admit_everybody)
         self.transport = GridTransport(self.messenger, self.users.node_of, timeout=30.0)
 
     def terms(self, weights=START["weights"], **changes):
@@ -209,7 +208,7 @@ def test_a_low_t_and_another_protocol_are_refused(tmp_path):
     nodes = federation(tmp_path, least_privacy=3, protocols={"secagg+"})
     with Ledger.create(tmp_path / "ledger.sqlite") as ledger, nodes.running() as grid:
         messenger = GridMessenger(grid)
-        users = Users(grid, messenger, ledger, "test", admit_everybody)
+        users = Users(messenger, ledger, "test", admit_everybody)
         refreshed(users)
         transport = GridTransport(messenger, users.node_of, 30.0)
         users.enrol()

@@ -12,9 +12,8 @@ from flwr.serverapp import strategy as flower
 import coterie
 from coterie.errors import TooFewUsersError, UsageError
 from coterie.flower.device import REFUSALS
-from coterie.flower.nodes import Nodes as Users
-from coterie.flower.nodes import admit_everybody
-from coterie.flower.transport import GridMessenger
+from coterie.flower.transport import GridMessenger, admit_everybody
+from coterie.flower.transport import Nodes as Users
 from coterie.ledger import Ledger, State
 from coterie.values import BatchPlan
 from support.deployment import until
@@ -189,7 +188,7 @@ def test_a_node_that_was_refused_can_come_back(tmp_path):
     broken.parent.mkdir()
     broken.write_text("no folder")
     with Ledger.create(tmp_path / "ledger.sqlite") as ledger, nodes.running() as grid:
-        users, node = Users(grid, GridMessenger(grid), ledger, "test", admit_everybody), nodes.ids[1]
+        users, node = Users(GridMessenger(grid), ledger, "test", admit_everybody), nodes.ids[1]
         until(lambda: users.refresh(30.0) or not users.silent)
         assert set(users.newcomers) == {"partition-0"}
         nodes.leave(1)

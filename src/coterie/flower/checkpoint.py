@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from coterie.errors import UsageError
-from coterie.storage.files import atomic_write, reading, remove_unfinished, writing
+from coterie.storage.files import read_file, remove_unfinished, write_file, writing
 
 StoredArrays: TypeAlias = ArrayRecord | list[NDArray[Any]] | dict[str, NDArray[Any]]
 """Arrays, as strategies keep them."""
@@ -57,8 +57,7 @@ class CheckpointFolder:
         np.savez(buffer, allow_pickle=False, **named)
         data = buffer.getvalue()
         digest = hashlib.sha256(data).hexdigest()
-        with atomic_write(self._file(digest)) as file:
-            file.write(data)
+        write_file(self._file(digest), data)
         for path in self._path.glob(f"{MODEL}-*.npz"):
             if path not in {self._file(digest), self._file(before)}:
                 path.unlink(missing_ok=True)
@@ -67,8 +66,7 @@ class CheckpointFolder:
     def read(self, digest: str) -> FlowerCheckpoint:
         """Return the checkpoint that the ledger names; one that was changed or lost is refused."""
         path = self._file(digest)
-        with reading(path):
-            data = path.read_bytes()
+        data = read_file(path)
         if hashlib.sha256(data).hexdigest() != digest:
             raise UsageError(f"{path} was changed: its digest is not the ledger's; put the right file back")
         with np.load(io.BytesIO(data), allow_pickle=False) as named:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from flwr.app import UserConfigValue
 
 from coterie.device import DeviceFile
 from coterie.errors import UsageError
-from coterie.flower.recipe import SETTINGS, STRUCTURE
 from coterie.secagg import DeviceConfiguration, DurableClient, IdentityKey, Membership, VerifyMember
 from coterie.storage.files import reading, writing
 
@@ -115,11 +114,9 @@ class Device:
             if path.exists() and path.stat().st_size > _LARGEST_LOG:
                 path.replace(path.with_suffix(".old"))
             line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {' '.join(reason.split())}\n"
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(descriptor, line.encode())
-            finally:
-                os.close(descriptor)
+            path.touch(mode=0o600)
+            with path.open("ab", buffering=0) as log:
+                log.write(line.encode())
 
 
 def user_of(identity: bytes) -> str:
@@ -138,30 +135,14 @@ def create_device(folder: str | os.PathLike[str]) -> tuple[str, str]:
     return client.user, client.membership.identity.public.hex()
 
 
-def app_configuration(
-    scope: str, least_privacy: int, protocols: frozenset[str], recipe_keys: frozenset[str]
-) -> DeviceConfiguration:
-    """Return what an app permits on the devices that it runs on."""
-    return DeviceConfiguration(
-        scopes=frozenset({scope}),
-        least_privacy=least_privacy,
-        protocols=protocols,
-        recipe_keys=STRUCTURE | SETTINGS | recipe_keys,
-    )
-
-
 def _node_configuration(node: Mapping[str, UserConfigValue], app: DeviceConfiguration) -> DeviceConfiguration:
     """Return the configuration of a device whose owner may have said otherwise than the app."""
     protocols = node.get("coterie-protocols")
     least = node.get("coterie-least-privacy", app.least_privacy)
     if isinstance(least, bool) or not isinstance(least, int):
         raise UsageError(f"coterie-least-privacy is {least!r}; give a whole number of users")
-    return DeviceConfiguration(
-        scopes=app.scopes,
-        least_privacy=least,
-        protocols=app.protocols if protocols is None else frozenset(str(protocols).replace(",", " ").split()),
-        recipe_keys=app.recipe_keys,
-    )
+    permitted = app.protocols if protocols is None else str(protocols).replace(",", " ").split()
+    return replace(app, least_privacy=least, protocols=frozenset(permitted))
 
 
 def _members_from(verify_member: VerifyMember | None, path: str) -> VerifyMember:

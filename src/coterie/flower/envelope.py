@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from coterie.errors import PeerError
 from coterie.secagg.wire.framing import Data
+
+_T = TypeVar("_T", str, bytes)
 
 LOG = logging.getLogger("flwr")
 """Flower's own logger: what is said there is seen where a run's messages are seen."""
@@ -18,6 +21,11 @@ _BYTES = "coterie-bytes"
 
 MESSAGE, IDENTITY_REQUEST, INTRODUCTION, REFUSAL = "message", "identity-request", "introduction", "refusal"
 """What a Flower message can be: bytes of the protocol, or who are you, or I am, or a refusal without a reason."""
+
+CHALLENGE_BYTES = 32
+"""How long the challenge of an identity request is, which a device signs to show who it is."""
+PURPOSE = "flower/hello"
+"""What an identity key signs an introduction for."""
 
 
 def wrap(kind: str, *pieces: Data, **fields: str | bytes) -> RecordDict:
@@ -35,11 +43,11 @@ def kind_of(content: RecordDict) -> str:
     return str(record.get("kind", "")) if record is not None else ""
 
 
-def field_of(content: RecordDict, name: str) -> str | bytes:
-    """Return a field of a message that was made by `wrap`."""
+def field_of(content: RecordDict, name: str, kind: type[_T]) -> _T:
+    """Return a field of a message that was made by `wrap`: text or bytes."""
     value = content.config_records[RECORD].get(name)
-    if not isinstance(value, str | bytes):
-        raise PeerError(f"a message came without {name!r}")
+    if not isinstance(value, kind):
+        raise PeerError(f"a message came without {name!r}, as {'text' if kind is str else 'bytes'}")
     return value
 
 

@@ -5,13 +5,11 @@ wrapped strategy sends and makes of the mean, and where the federation stands if
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from coterie.coordinator import Coordinator, RoundOutcome
@@ -19,15 +17,13 @@ from coterie.coordinator.aggregation import SealedAggregation, form_batches
 from coterie.errors import TooFewUsersError, UsageError
 from coterie.flower.checkpoint import MODEL, CheckpointFolder, FlowerCheckpoint
 from coterie.flower.envelope import LOG
-from coterie.flower.model import RoundKind, Work
-from coterie.flower.nodes import Nodes
-from coterie.flower.recipe import SETTINGS, STRUCTURE, Metrics, Recipe, Records
-from coterie.flower.transport import PAUSES, GridMessenger, GridTransport
-from coterie.flower.wrapped_strategy import WrappedStrategy, configuration
+from coterie.flower.transport import PAUSES, GridMessenger, GridTransport, Nodes
+from coterie.flower.work import SETTINGS, STRUCTURE, Metrics, Recipe, RoundKind, Work
+from coterie.flower.wrapped_strategy import Request, WrappedStrategy
 from coterie.ledger import Ledger, State
 from coterie.secagg import PROTOCOLS, BatchRules, Charter, Quantiser, Terms
 from coterie.selection import BatchSelector, consecutive, join
-from coterie.values import BatchPlan
+from coterie.values import BatchPlan, FloatArray
 from coterie.values.text import counted
 
 if TYPE_CHECKING:
@@ -38,50 +34,35 @@ SERVER_ROUND = "server-round"
 _PATIENCE = 60.0  # seconds that a round waits at most for a connected node to say who it is, or to form a batch
 
 
-@dataclass(frozen=True, eq=False)
-class StartArguments:
-    """What a strategy is started with, as in Flower."""
-
-    grid: Grid
-    initial_arrays: ArrayRecord
-    timeout: float
-    train_config: ConfigRecord
-    evaluate_config: ConfigRecord
-
-
 class Federation:
     """The users of a ledger, reached over a grid, and the model that they train."""
 
     def __init__(
-        self, settings: "SealedStrategy", wrapped: WrappedStrategy, ledger: Ledger, start: StartArguments
+        self,
+        settings: "SealedStrategy",
+        wrapped: WrappedStrategy,
+        ledger: Ledger,
+        grid: Grid,
+        *,
+        arrays: ArrayRecord,
+        timeout: float,
+        configs: Mapping[RoundKind, ConfigRecord],
     ) -> None:
-        self._settings, self._inner, self._ledger, self._timeout = settings, wrapped, ledger, start.timeout
-        self._configs: Mapping[RoundKind, ConfigRecord] = {
-            "train": start.train_config, "evaluate": start.evaluate_config,
-        }  # fmt: skip
+        """`arrays`, `timeout` and `configs` are those that Flower's strategies are started with."""
+        self._settings, self._wrapped, self._ledger = settings, wrapped, ledger
+        self._timeout, self._configs = timeout, configs
         self._protocol = PROTOCOLS[settings.protocol]
-        self._messenger = GridMessenger(start.grid)
-        self._nodes = Nodes(start.grid, self._messenger, ledger, settings.scope, settings.admit)
-        self._transport = GridTransport(self._messenger, self._nodes.node_of, start.timeout)
+        messenger = GridMessenger(grid)
+        self._nodes = Nodes(messenger, ledger, settings.scope, settings.admit)
+        self._transport = GridTransport(messenger, self._nodes.node_of, timeout)
         self._coordinator = Coordinator(ledger, self._selector, settings.seed)
         self._checkpoints = CheckpointFolder(settings.checkpoints)
-        self._patience = min(start.timeout, settings.wait / 2, _PATIENCE)
+        self._patience = min(timeout, settings.wait / 2, _PATIENCE)
         self._silent_since: dict[int, float] = {}
         self._form_again: dict[int, float] = {}
-        self.server_round, self._digest, self.arrays = 0, "", start.initial_arrays
+        self.server_round, self._digest, self.arrays = 0, "", arrays
         self._resume()
         self._recipe = self._make_recipe()
-
-    @classmethod
-    @contextmanager
-    def open(
-        cls, settings: "SealedStrategy", wrapped: WrappedStrategy, start: StartArguments
-    ) -> Iterator["Federation"]:
-        """Open the ledger, or make it; have users enrolled and a plan made."""
-        with Ledger.open_or_create(settings.location) as ledger:
-            federation = cls(settings, wrapped, ledger, start)
-            federation.gather_users()
-            yield federation
 
     # --- where it stands
 
@@ -94,7 +75,7 @@ class Federation:
             checkpoint = self._checkpoints.read(self._digest)
             self.arrays = checkpoint.arrays
             self.server_round = max(self.server_round, checkpoint.server_round)
-            self._inner.restore(checkpoint.state)
+            self._wrapped.restore(checkpoint.state)
             LOG.info("Coterie goes on after round %d of %s", self.server_round, self._ledger.place)
 
     def end(self, number: int, *measured: MetricRecord | None) -> None:
@@ -112,19 +93,18 @@ class Federation:
 
     def _make_recipe(self) -> Recipe:
         settings, number = self._settings, self.server_round + 1
-        content = self._content("train", number)
-        if content is None:
+        asked = self._request("train", number)
+        if asked is None:
             raise UsageError(f"{type(settings.strategy).__name__} trains nobody; raise its fraction_train")
-        key, train = configuration(content, "train_config")
-        evaluated = self._content("evaluate", number) if settings.evaluate_metrics else None
+        evaluation = self._request("evaluate", number) if settings.evaluate_metrics else None
         recipe = Recipe(
-            train=train,
-            evaluate={} if evaluated is None else configuration(evaluated, "evaluate_config")[1],
+            train=asked.settings,
+            evaluate={} if evaluation is None else evaluation.settings,
             run_config=dict(settings.run_config),
             train_metrics=Metrics(settings.train_metrics).lines(),
             evaluate_metrics=Metrics(settings.evaluate_metrics).lines(),
-            weighted_by=self._inner.weighted_by,
-            records=Records(next(iter(content.array_records)), key),
+            weighted_by=self._wrapped.weighted_by,
+            records=asked.records,
         )
         unusual = sorted({*recipe.train, *recipe.evaluate, *recipe.run_config} - STRUCTURE - SETTINGS)
         if unusual:
@@ -137,22 +117,18 @@ class Federation:
             )
         return recipe
 
-    def _content(self, kind: RoundKind, number: int) -> RecordDict | None:
-        return self._inner.content(kind, number, self.arrays, self._configs[kind])
+    def _request(self, kind: RoundKind, number: int) -> Request | None:
+        return self._wrapped.request(kind, number, self.arrays, self._configs[kind])
 
-    def _checked_content(self, kind: RoundKind, number: int) -> RecordDict | None:
-        """Return what the strategy sends in a round; refuse another configuration than the charters'."""
-        content = self._content(kind, number)
-        if content is None:
-            return None
-        _, settings = configuration(content, f"{kind}_config")
-        expected = self._recipe.train if kind == "train" else self._recipe.evaluate
-        if settings != expected:
+    def _work(self, kind: RoundKind, number: int) -> Work | None:
+        """Return what the strategy asks for in a round; refuse another configuration than the charters'."""
+        asked, expected = self._request(kind, number), self._recipe.settings(kind)
+        if asked is not None and asked.settings != expected:
             raise UsageError(
-                f"the strategy's {kind}_config for round {number} is {settings}, and the batches' charters have "
-                f"{expected}; what changes with the rounds must follow from server-round in the app"
+                f"the strategy's {kind}_config for round {number} is {asked.settings}, and the batches' charters "
+                f"have {expected}; what changes with the rounds must follow from server-round in the app"
             )
-        return content
+        return None if asked is None else Work.of(kind, asked.arrays)
 
     def _batch_rules(self, plan: BatchPlan) -> BatchRules:
         """Return the rules of the charters that exist, which settings must match; without any, the settings'."""
@@ -286,36 +262,30 @@ class Federation:
 
     def train(self, number: int) -> MetricRecord | None:
         """Run a round of training; the model moves on if it gave a mean."""
-        content = self._checked_content("train", number)
-        if content is None:
+        work, aggregated = self._work("train", number), None
+        if work is None:
             with self._ledger.claim():  # devices take no step that is ahead of its round
                 self._ledger.skip_round("the strategy trains nobody")
             return None
-        work = Work.of("train", next(iter(content.array_records.values())))
-        metrics = self._recipe.metrics(evaluation=False)
-        after: list[tuple[ArrayRecord, MetricRecord | None, str]] = []
 
         def keep(outcome: RoundOutcome) -> dict[str, str]:
-            mean = outcome.mean
-            assert mean is not None  # noqa: S101 - the round is committed
-            values = metrics.values(mean[work.dimension :].tolist(), self._settings.clip)
-            average = work.moved_by(mean)
-            arrays, aggregated = self._inner.average(number, content, average, values, len(outcome.included))
-            digest = self._checkpoints.write(FlowerCheckpoint(number, arrays, self._inner.state), self._digest)
-            after.append((arrays, aggregated, digest))
-            return {MODEL: digest}
+            nonlocal aggregated
+            assert outcome.mean is not None  # noqa: S101 - the round is committed
+            metrics = self._metrics(work, outcome.mean)
+            average = work.moved_by(outcome.mean)
+            self.arrays, aggregated = self._wrapped.average(number, average, metrics, len(outcome.included))
+            checkpoint = FlowerCheckpoint(number, self.arrays, self._wrapped.state)
+            self._digest = self._checkpoints.write(checkpoint, self._digest)
+            return {MODEL: self._digest}
 
-        outcome = self._run(work, len(metrics.bounds) + work.dimension, number - 1, keep)
-        if not after:
-            return None
-        self.arrays, aggregated, self._digest = after[0]
-        self._warn_if_still(outcome, work.dimension)
+        outcome = self._run(work, number, keep)
+        if outcome.mean is not None:
+            self._warn_if_still(outcome.mean[: work.dimension])
         return aggregated
 
-    def _warn_if_still(self, outcome: RoundOutcome, dimension: int) -> None:
+    def _warn_if_still(self, changes: FloatArray) -> None:
         """Say that the model stands still: a device whose app fails seals zeros, and cannot tell the server."""
-        assert outcome.mean is not None  # noqa: S101 - the round is committed
-        change = np.abs(outcome.mean[:dimension]).max(initial=0.0)
+        change = np.abs(changes).max(initial=0.0)
         if change <= self._batch_rules(self._plan).quantiser.step:
             LOG.warning(
                 "Coterie: the model moved by %.2g at most, which is no more than rounding. Either nothing is left "
@@ -327,21 +297,24 @@ class Federation:
 
     def evaluate(self, number: int) -> MetricRecord | None:
         """Run a round of evaluation: its vectors have the metrics and nothing else."""
-        metrics = self._recipe.metrics(evaluation=True)
-        content = self._checked_content("evaluate", number) if metrics.bounds else None
-        if content is None:
+        work = self._work("evaluate", number) if self._settings.evaluate_metrics else None
+        if work is None:
             return None
-        work = Work.of("evaluate", next(iter(content.array_records.values())))
-        outcome = self._run(work, len(metrics.bounds), number, _nothing)
+        outcome = self._run(work, number)
         if outcome.mean is None:
             return None
-        values = metrics.values(outcome.mean.tolist(), self._settings.clip)
-        return self._inner.evaluation(number, values, len(outcome.included))
+        return self._wrapped.evaluation(number, self._metrics(work, outcome.mean), len(outcome.included))
+
+    def _metrics(self, work: Work, mean: FloatArray) -> dict[str, float]:
+        """Return the metrics in a round's mean, which come after the model's numbers."""
+        return self._recipe.metrics(work.kind).values(mean[work.dimension :].tolist(), self._settings.clip)
 
     def _run(
-        self, work: Work, dimension: int, step: int, keep: Callable[[RoundOutcome], Mapping[str, str]]
+        self, work: Work, number: int, keep: Callable[[RoundOutcome], Mapping[str, str]] = lambda _: {}
     ) -> RoundOutcome:
         least = self._least_of(self._plan)
+        dimension = work.dimension + len(self._recipe.metrics(work.kind).bounds)
+        step = number - 1 if work.kind == "train" else number  # how many rounds of training came before
         terms = Terms(work.encode(), dimension, least, step)
         aggregation = SealedAggregation(self._ledger, self._transport, terms, self._settings.protocol)
 
@@ -376,8 +349,3 @@ class Federation:
     def _least_of(self, plan: BatchPlan) -> int:
         """Return the fewest users that devices want in a sum."""
         return self._protocol.least_included(plan.sizes.tolist(), plan.privacy)
-
-
-def _nothing(outcome: RoundOutcome) -> Mapping[str, str]:
-    del outcome
-    return {}

@@ -12,27 +12,23 @@ from flwr.app.message import make_message
 from flwr.clientapp.typing import ClientAppCallable
 
 from coterie.errors import CoterieError, PeerError, UsageError
-from coterie.flower.device import Device, app_configuration
+from coterie.flower.device import Device
 from coterie.flower.envelope import (
+    CHALLENGE_BYTES,
     IDENTITY_REQUEST,
     INTRODUCTION,
     LOG,
     MESSAGE,
+    PURPOSE,
     REFUSAL,
     field_of,
     kind_of,
     unwrap,
     wrap,
 )
-from coterie.flower.model import Work
-from coterie.flower.recipe import ROUND, Metrics, Recipe
-from coterie.secagg import DEFAULT_PROTOCOL, DurableClient, Task, VerifyMember
+from coterie.flower.work import ROUND, SETTINGS, STRUCTURE, Metrics, Recipe, Work
+from coterie.secagg import DEFAULT_PROTOCOL, DeviceConfiguration, DurableClient, Task, VerifyMember
 from coterie.secagg.crypto.quantiser import Floats
-
-CHALLENGE = 32
-"""Bytes that a device signs to show who it is."""
-PURPOSE = "flower/hello"
-"""What an identity key signs an introduction for."""
 
 
 class SealingMod:
@@ -65,7 +61,12 @@ class SealingMod:
         simulated_devices: str | os.PathLike[str] | None = None,
     ) -> None:
         self._scope, self._verify_member = scope, verify_member
-        self._configuration = app_configuration(scope, least_privacy, frozenset(protocols), frozenset(recipe_keys))
+        self._configuration = DeviceConfiguration(
+            scopes=frozenset({scope}),
+            least_privacy=least_privacy,
+            protocols=frozenset(protocols),
+            recipe_keys=STRUCTURE | SETTINGS | frozenset(recipe_keys),
+        )
         self._simulated = None if simulated_devices is None else Path(simulated_devices).expanduser()
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -100,9 +101,9 @@ class SealingMod:
         return wrap(MESSAGE, *([] if answer is None else [answer]))
 
     def _introduction(self, client: DurableClient, content: RecordDict) -> RecordDict:
-        challenge = field_of(content, "challenge")
-        if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE:
-            raise PeerError("the server asked who this is without a challenge")
+        challenge = field_of(content, "challenge", bytes)
+        if len(challenge) != CHALLENGE_BYTES:
+            raise PeerError(f"the server's challenge has {len(challenge)} bytes, not {CHALLENGE_BYTES}")
         identity = client.membership.identity
         signature = identity.sign(PURPOSE, challenge, self._scope, client.user)
         return wrap(INTRODUCTION, user=client.user, identity=identity.public, signature=signature)
@@ -119,8 +120,8 @@ class SealingMod:
         recipe, work = Recipe.decode(task.recipe), Work.decode(task.terms.model)
         if work.kind != message_type:
             raise PeerError(f"the server asked to {work.kind} in a message of type {message_type!r}")
-        metrics = recipe.metrics(evaluation=work.kind == "evaluate")
-        dimension = len(metrics.bounds) + (work.dimension if work.kind == "train" else 0)
+        metrics = recipe.metrics(work.kind)
+        dimension = work.dimension + len(metrics.bounds)
         if task.terms.dimension != dimension:
             raise PeerError(
                 f"the server asked for {task.terms.dimension} values; model and metrics have {dimension}"
@@ -170,9 +171,8 @@ def call_app(recipe: Recipe, work: Work, step: int, context: Context, call_next:
     An update is a function of these and of the device's data: the function gets no numbers of the run's or the
     node's, no state from earlier rounds, and what it puts into its state is not kept.
     """
-    training = work.kind == "train"
-    config = ConfigRecord(dict(recipe.train if training else recipe.evaluate))  # type: ignore[arg-type]  # JSON's
-    config[ROUND] = step + 1 if training else step
+    config = ConfigRecord(dict(recipe.settings(work.kind)))  # type: ignore[arg-type]  # JSON's
+    config[ROUND] = step + 1 if work.kind == "train" else step
     content = RecordDict({recipe.records.arrays: work.record, recipe.records.config: config})
     metadata = Metadata(0, "", 0, 0, "", "", time.time(), DEFAULT_TTL, work.kind)
     own = Context(0, 0, context.node_config, state=RecordDict(), run_config=dict(recipe.run_config))

@@ -5,8 +5,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
-from logging import INFO, WARNING
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -14,13 +12,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
-from flwr.supercore import log
 
 from coterie.errors import UsageError
+from coterie.flower.device import user_of
+from coterie.flower.envelope import LOG
 from coterie.storage.files import wait_for_lock, writing
 
 _Strategy = TypeVar("_Strategy", bound=Strategy)
-_NAME_DIGITS = 32  # half of a SHA-256: nobody makes two keys of one name
 
 
 def name_by_key(node: NodeInfo) -> str:
@@ -32,9 +30,7 @@ def name_by_key(node: NodeInfo) -> str:
     >>> name_by_key(NodeInfo(node_id=7)), name_by_key(NodeInfo(node_id=7, public_key=b"key"))
     ('node-7', '2c70e12b7a0646f92279f427c7b38e73')
     """
-    if not node.public_key:
-        return f"node-{node.node_id}"
-    return sha256(node.public_key).hexdigest()[:_NAME_DIGITS]
+    return user_of(node.public_key) if node.public_key else f"node-{node.node_id}"
 
 
 def record_participation(
@@ -90,15 +86,14 @@ class _Recorder:
     def __post_init__(self) -> None:
         with self._open() as file:
             self._read(file)
-        log(INFO, "Participation is appended to %s, from round %s on", self.path, self.last + 1)
+        LOG.info("Participation is appended to %s, from round %s on", self.path, self.last + 1)
 
     def see(self, grid: Grid) -> None:
         """Learn the names of the nodes that are connected."""
         self.run = str(grid.run.run_id)
         self.names |= {node.node_id: self.name_node(node) for node in grid.get_nodes()}
         if self.before and self.before.isdisjoint(self.names.values()):
-            log(
-                WARNING,
+            LOG.warning(
                 "No node of this run is among the %s users in %s. If they are the same devices, they changed "
                 "their keys (SuperNodes without --auth-supernode-private-key do at every start), each counts as "
                 "several users, and an audit gives too high a level.",

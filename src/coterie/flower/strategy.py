@@ -11,10 +11,11 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from coterie.errors import UsageError
 from coterie.flower.envelope import LOG
-from coterie.flower.federation import Federation, StartArguments
-from coterie.flower.nodes import Admit, admit_everybody
-from coterie.flower.recipe import Bounds, Metrics
+from coterie.flower.federation import Federation
+from coterie.flower.transport import Admit, admit_everybody
+from coterie.flower.work import Bounds, Metrics, RoundKind
 from coterie.flower.wrapped_strategy import WrappedStrategy
+from coterie.ledger import Ledger
 from coterie.ledger.store import is_url
 from coterie.secagg import DEFAULT_PROTOCOL, PROTOCOLS
 from coterie.values import BatchPlan
@@ -73,7 +74,7 @@ class SealedStrategy:
     """Says whether a node may be the user that it says it is."""
 
     def __post_init__(self) -> None:
-        self._inner = WrappedStrategy(self.strategy)
+        self._wrapped = WrappedStrategy(self.strategy)
         names = [name for name, protocol in PROTOCOLS.items() if protocol.storable]  # one process per message
         if self.protocol not in names:
             raise UsageError(f"the protocol is {self.protocol!r}; over Flower run {', '.join(names)}")
@@ -106,18 +107,14 @@ class SealedStrategy:
 
     def summary(self) -> None:
         """Say in the log what is promised, and at which price."""
-        inner = PROTOCOLS[self.protocol]
-        LOG.info("\t├──> Sealed: T = %d, protocol %s, ledger %s", self.privacy, self.protocol, self._place)
-        LOG.info("\t│\t├── The server sees: %s", inner.server_sees)
-        LOG.info("\t│\t├── Messages to each node in a round: %d", inner.phases)
+        protocol, location = PROTOCOLS[self.protocol], self.location
+        place = "in PostgreSQL" if isinstance(location, str) else location  # a URL may hold a password
+        LOG.info("\t├──> Sealed: T = %d, protocol %s, ledger %s", self.privacy, self.protocol, place)
+        LOG.info("\t│\t├── The server sees: %s", protocol.server_sees)
+        LOG.info("\t│\t├── Messages to each node in a round: %d", protocol.phases)
         evaluated = ", ".join(self.evaluate_metrics) or "off (name evaluate_metrics to have it)"
         LOG.info("\t│\t└── Federated evaluation: %s", evaluated)
         self.strategy.summary()
-
-    @property
-    def _place(self) -> str:
-        place = self.location
-        return "in PostgreSQL" if isinstance(place, str) else str(place)  # a URL may hold a password
 
     def start(  # noqa: PLR0917 - as Flower's strategies have it
         self,
@@ -139,9 +136,14 @@ class SealedStrategy:
             raise UsageError(f"timeout is {timeout}; give the seconds to wait for each reply")
         LOG.info("Starting %s around %s:", type(self).__name__, type(self.strategy).__name__)
         self.summary()
-        configs = (train_config or ConfigRecord(), evaluate_config or ConfigRecord())
-        start = StartArguments(grid, initial_arrays, timeout, *configs)
-        with Federation.open(self, self._inner, start) as federation:
+        configs: Mapping[RoundKind, ConfigRecord] = {
+            "train": train_config or ConfigRecord(), "evaluate": evaluate_config or ConfigRecord(),
+        }  # fmt: skip
+        with Ledger.open_or_create(self.location) as ledger:
+            federation = Federation(
+                self, self._wrapped, ledger, grid, arrays=initial_arrays, timeout=timeout, configs=configs
+            )
+            federation.gather_users()
             result = Result(arrays=federation.arrays)
             if evaluate_fn is not None and federation.server_round == 0:
                 _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, federation.arrays))

@@ -1,17 +1,48 @@
-"""Messages over Flower's Grid, with a time limit for every reply, and the transport that the coordinator needs."""
+"""The server's side of Flower's Grid: messages to nodes, which node is which user, and a transport to users."""
 
+import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
+import numpy as np
 from flwr.app import Message, MessageType, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from coterie.coordinator.aggregation import RoundPhase
 from coterie.errors import PeerError
-from coterie.flower.envelope import LOG, MESSAGE, REFUSAL, cut, has_bytes, kind_of, unwrap, wrap
-from coterie.flower.model import RoundKind
+from coterie.flower.envelope import (
+    CHALLENGE_BYTES,
+    IDENTITY_REQUEST,
+    INTRODUCTION,
+    LOG,
+    MESSAGE,
+    PURPOSE,
+    REFUSAL,
+    cut,
+    field_of,
+    has_bytes,
+    kind_of,
+    unwrap,
+    wrap,
+)
+from coterie.flower.work import RoundKind
+from coterie.ledger import Ledger
 from coterie.secagg import Outgoing
+from coterie.secagg.crypto.keys import verify_signature
 from coterie.secagg.wire.framing import Data
+from coterie.values import BoolArray
+
+Admit: TypeAlias = Callable[[str, bytes, NodeInfo], bool]
+"""Says whether a node may be the user of that name and identity key; the node's public key is in its info."""
+
+
+def admit_everybody(user: str, identity: bytes, node: NodeInfo) -> bool:
+    """Take every node's word, if it holds the identity key that it names."""
+    del user, identity, node
+    return True
+
 
 PAUSES = (0.05, 1.0)
 """Seconds between two looks at the Grid: the shortest, and the longest."""
@@ -21,7 +52,7 @@ class GridMessenger:
     """Sends messages to nodes, and gives the replies as they come."""
 
     def __init__(self, grid: Grid) -> None:
-        self._grid = grid
+        self.grid = grid
         self._waiting: dict[str, int] = {}
 
     @property
@@ -41,7 +72,7 @@ class GridMessenger:
             Message(content, node, message_type, group_id=group, ttl=ttl) for node, content in contents.items()
         ]
         if sent:
-            self._grid.push_messages(sent)
+            self.grid.push_messages(sent)
         present = {message.metadata.message_id: message.metadata.dst_node_id for message in sent}
         self._waiting |= present
         return frozenset(present)
@@ -49,7 +80,7 @@ class GridMessenger:
     def pull(self) -> list[tuple[int, RecordDict]]:
         """Return (node, content) of the replies that have come; a node that failed is not waited for."""
         replies = []
-        for reply in self._grid.pull_messages(list(self._waiting)) if self._waiting else ():
+        for reply in self.grid.pull_messages(list(self._waiting)) if self._waiting else ():
             node = self._waiting.pop(reply.metadata.reply_to_message_id, None)
             if reply.has_error():
                 LOG.warning("Coterie: node %s did not answer: %s", node, reply.error.reason)
@@ -80,6 +111,81 @@ class GridMessenger:
             pause = PAUSES[0] if replies else min(2 * pause, PAUSES[1])
 
 
+class Nodes:
+    """The users behind the nodes of a run: each node is asked once, and must sign what it says.
+
+    Node ids change with every run and restart; identity keys do not.
+    """
+
+    def __init__(self, messenger: GridMessenger, ledger: Ledger, scope: str, admit: Admit) -> None:
+        self._messenger, self._ledger, self._scope, self._admit = messenger, ledger, scope, admit
+        self._challenge = secrets.token_bytes(CHALLENGE_BYTES)
+        self._answered: set[int] = set()
+        self._node: dict[str, int] = {}
+        self._online: frozenset[int] = frozenset()
+        self.newcomers: dict[str, bytes] = {}
+        """Users whom the ledger does not have yet, with their identity keys."""
+
+    def node_of(self, user: str) -> int | None:
+        """Return the node that is a user now, if it is connected."""
+        node = self._node.get(user)
+        return node if node in self._online else None
+
+    @property
+    def available(self) -> BoolArray:
+        """Which of the ledger's users are connected."""
+        return np.array([self.node_of(user) is not None for user in self._ledger.names], dtype=np.bool_)
+
+    def refresh(self, timeout: float) -> None:
+        """Look who is connected, ask the nodes that are new who they are, and take in what others have answered.
+
+        Nothing is waited for here. A node that says nothing for `timeout` seconds is asked again.
+        """
+        nodes = {node.node_id: node for node in self._messenger.grid.get_nodes()}
+        self._online = frozenset(nodes)
+        # Who went away without a name may come back under the same id with one: its owner saw to it.
+        self._answered &= self._online | set(self._node.values())
+        request = wrap(IDENTITY_REQUEST, challenge=self._challenge)
+        self._messenger.push(dict.fromkeys(sorted(self.silent - self._messenger.expecting), request), timeout)
+        for node, content in self._messenger.pull():
+            if node not in nodes or node in self._answered:
+                continue
+            if kind_of(content) != INTRODUCTION:
+                LOG.warning("Coterie: node %d does not say who it is; does its app have the mod?", node)
+            else:
+                try:
+                    self._introduce(nodes[node], content)
+                except PeerError as error:
+                    LOG.warning("Coterie does not take node %d for who it says it is: %s", node, error)
+            self._answered.add(node)
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """The connected nodes that have not said who they are."""
+        return self._online - self._answered
+
+    def _introduce(self, node: NodeInfo, content: RecordDict) -> None:
+        user, identity = field_of(content, "user", str), field_of(content, "identity", bytes)
+        signature = field_of(content, "signature", bytes)
+        verify_signature(identity, signature, PURPOSE, self._challenge, self._scope, user, who=user)
+        known = {name: number for number, name in enumerate(self._ledger.names)}
+        if user in known and self._ledger.key_of(known[user]) != identity:
+            raise PeerError(f"it is {user!r} with another identity key than the one that was enrolled")
+        if self._admit(user, identity, node) is not True:
+            raise PeerError(f"{user!r} was not admitted")
+        if user not in known:
+            self.newcomers[user] = identity
+        self._node[user] = node.node_id
+
+    def enrol(self, names: Sequence[str] | None = None) -> int:
+        """Give newcomers to the ledger, in this order, or all that are connected; return how many they were."""
+        chosen = (
+            sorted(user for user in self.newcomers if self.node_of(user) is not None) if names is None else names
+        )
+        self._ledger.enrol(chosen, [self.newcomers.pop(user) for user in chosen])
+        return len(chosen)
+
+
 class GridTransport:
     """Carries the messages of the protocol to users' nodes; a phase ends when all have answered, or in time."""
 
@@ -97,8 +203,7 @@ class GridTransport:
         """Deliver the messages and yield users' answers; a refusal is silence."""
         group = "" if moment.round is None else str(moment.round)
         # An app's functions are reached by the type of a message; only calls reach them at all.
-        kind = MessageType.EVALUATE if self._kind == "evaluate" and moment.phase == 0 else MessageType.TRAIN
-        kind = MessageType.TRAIN if moment.round is None else kind
+        kind = self._kind if moment.round is not None and moment.phase == 0 else MessageType.TRAIN
         present = {node: user for user in outgoing if (node := self._node_of(user)) is not None}
         self._users |= present
         contents = {node: wrap(MESSAGE, *cut(outgoing[user], self._common)) for node, user in present.items()}
@@ -109,12 +214,9 @@ class GridTransport:
             if kind_of(content) == REFUSAL:
                 LOG.warning("Coterie: %s refused a message; its own log says why", user)
             elif has_bytes(content):
-                yield from self._answers(user, content)
-
-    def _answers(self, user: str, content: RecordDict) -> Iterator[tuple[str, Data]]:
-        try:
-            data = unwrap(content)
-        except PeerError as error:
-            LOG.warning("Coterie: %s sent what cannot be read: %s", user, error)
-        else:
-            yield user, data
+                try:
+                    data = unwrap(content)
+                except PeerError as error:
+                    LOG.warning("Coterie: %s sent what cannot be read: %s", user, error)
+                else:
+                    yield user, data

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -14,8 +14,7 @@ from flwr.supercore.run import Run
 from coterie.errors import UsageError
 from coterie.flower.checkpoint import StrategyState
 from coterie.flower.envelope import LOG
-from coterie.flower.model import RoundKind, with_types_of
-from coterie.flower.recipe import RecipeSetting, settings_of
+from coterie.flower.work import RecipeSetting, Records, RoundKind, settings_of, with_types_of
 
 _SINGLE = "it compares single users' updates, and no server ever sees one here"
 _CLIPS = "it clips or counts single users' replies at the server, and there is one reply here, the average"
@@ -39,6 +38,14 @@ METRICS = "metrics"
 """The record in which a wrapped strategy gets the average of metrics."""
 
 
+class Request(NamedTuple):
+    """What a strategy asks of every node in a round."""
+
+    records: Records
+    settings: dict[str, RecipeSetting]
+    arrays: ArrayRecord
+
+
 class WrappedStrategy:
     """A strategy that is asked what to send, and is given the average as the reply of one node."""
 
@@ -52,9 +59,9 @@ class WrappedStrategy:
         self.weighted_by = str(getattr(inner, "weighted_by_key", "num-examples"))
         self._sent: dict[RoundKind, Message] = {}
 
-    def content(
+    def request(
         self, kind: RoundKind, server_round: int, arrays: ArrayRecord, config: ConfigRecord
-    ) -> RecordDict | None:
+    ) -> Request | None:
         """Return what the strategy sends to every node in a round; None if it sends nothing."""
         configure = self.inner.configure_train if kind == "train" else self.inner.configure_evaluate
         with _quiet():
@@ -72,29 +79,34 @@ class WrappedStrategy:
                 "one ConfigRecord"
             )
         self._sent[kind] = messages[0]
-        return content
+        ((key, model),) = content.array_records.items()
+        config_key, given = next(iter(content.config_records.items()), ("config", ConfigRecord()))
+        return Request(Records(key, config_key), settings_of(given, f"{kind}_config"), model)
 
     def average(
-        self, server_round: int, content: RecordDict, arrays: ArrayRecord, metrics: Mapping[str, float], users: int
+        self, server_round: int, arrays: ArrayRecord, metrics: Mapping[str, float], users: int
     ) -> tuple[ArrayRecord, MetricRecord | None]:
         """Return the strategy's next model, made of the average of users' models and metrics."""
-        key = next(iter(content.array_records))
-        reply = RecordDict({key: arrays, METRICS: self._metrics(metrics, users)})
+        key = next(iter(self._sent["train"].content.array_records))
+        reply = self._reply("train", {key: arrays}, metrics, users)
         with _quiet():
-            replies = [Message(reply, reply_to=self._sent["train"])]
-            after, aggregated = self.inner.aggregate_train(server_round, replies)
+            after, aggregated = self.inner.aggregate_train(server_round, [reply])
         if after is None:
             raise UsageError(f"{type(self.inner).__name__} made no model of the average in round {server_round}")
         return with_types_of(after, like=arrays), aggregated
 
     def evaluation(self, server_round: int, metrics: Mapping[str, float], users: int) -> MetricRecord | None:
         """Return what the strategy makes of the average of metrics."""
-        reply = RecordDict({METRICS: self._metrics(metrics, users)})
+        reply = self._reply("evaluate", {}, metrics, users)
         with _quiet():
-            return self.inner.aggregate_evaluate(server_round, [Message(reply, reply_to=self._sent["evaluate"])])
+            return self.inner.aggregate_evaluate(server_round, [reply])
 
-    def _metrics(self, metrics: Mapping[str, float], users: int) -> MetricRecord:
-        return MetricRecord({**metrics, self.weighted_by: users})
+    def _reply(
+        self, kind: RoundKind, arrays: Mapping[str, ArrayRecord], metrics: Mapping[str, float], users: int
+    ) -> Message:
+        """Return what stands for all nodes' replies: their average, with as much weight as there are users."""
+        records = RecordDict({**arrays, METRICS: MetricRecord({**metrics, self.weighted_by: users})})
+        return Message(records, reply_to=self._sent[kind])
 
     @property
     def state(self) -> StrategyState:
@@ -110,13 +122,6 @@ class WrappedStrategy:
                     "with the strategy that the federation began with"
                 )
             setattr(self.inner, name, value)
-
-
-def configuration(content: RecordDict, what: str) -> tuple[str, dict[str, RecipeSetting]]:
-    """Return the key of a message's configuration, and its settings without the round's number."""
-    for key, record in content.config_records.items():
-        return key, settings_of(record, what)
-    return "config", {}
 
 
 def _holds_arrays(value: object) -> bool:
