@@ -211,7 +211,7 @@ def test_a_low_t_and_another_protocol_are_refused(tmp_path):
         users = Users(messenger, ledger, "test", admit_everybody)
         refreshed(users)
         transport = GridTransport(messenger, users.node_of, 30.0)
-        users.enrol()
+        users.enrol(users.arrivals)
         ledger.publish_plan(consecutive(USERS, 2))
         quantiser = Quantiser.in_ring_of(PROTOCOLS["open"].rings, 1.0, 1, USERS)
         failed = form_batches(ledger, transport, BatchRules("test", 2, quantiser, "open"))

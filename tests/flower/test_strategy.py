@@ -15,6 +15,7 @@ from coterie.flower.device import REFUSALS
 from coterie.flower.transport import GridMessenger, admit_everybody
 from coterie.flower.transport import Nodes as Users
 from coterie.ledger import Ledger, State
+from coterie.selection import consecutive
 from coterie.values import BatchPlan
 from support.deployment import until
 from support.flower_app import BOUNDS, START, USERS, app, averaged, examples, federation, loss, mod, sealed, start
@@ -170,6 +171,59 @@ def test_newcomers_form_batches_of_their_own(tmp_path):
     assert weights(result) == pytest.approx(averaged(before, range(7)), abs=CLOSE)
     with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:
         assert [ledger.plan.batch(batch).tolist() for batch in range(3)] == [[0, 1], [2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize("founders", [0, 4])
+def test_a_process_that_dies_between_enrolment_and_plan_is_made_up_for(tmp_path, monkeypatch, founders):
+    """Users whom the ledger has, and no plan yet, are in the plan of the next start."""
+    if founders:
+        start(sealed(tmp_path, flower.FedAvg(), users=founders), federation(tmp_path, users=founders))
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "publish_plan", die)
+        with pytest.raises(KeyboardInterrupt):
+            start(sealed(tmp_path, flower.FedAvg(), users=6), federation(tmp_path, users=6), rounds=2)
+    start(sealed(tmp_path, flower.FedAvg(), users=6, wait=10.0), federation(tmp_path, users=6), rounds=2)
+    assert rounds(tmp_path)[-1].included.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_newcomer_that_has_left_founds_no_batch(tmp_path):
+    """Of two newcomers who never were there at the same time none is enrolled, and rounds go on."""
+    nodes = federation(tmp_path, users=5)
+
+    def exchange(server_round, _arrays):
+        if server_round == 2:
+            nodes.leave(4)
+            nodes.join(5)
+
+    strategy = sealed(tmp_path, flower.FedAvg(), users=4, plan=named_plan(4))
+    start(strategy, nodes, rounds=3, evaluate_fn=exchange)
+    with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:
+        assert (ledger.users, ledger.snapshot().rounds[-1].state) == (4, State.COMMITTED)
+
+
+def named_plan(users):
+    """Batches of two, of the first partitions."""
+    return consecutive(users, 2, [f"partition-{number}" for number in range(users)])
+
+
+def test_a_node_that_never_says_who_it_is_stops_no_round(tmp_path):
+    """A node that comes again and again under a new id, and is silent, costs time and no round."""
+    start(sealed(tmp_path, flower.FedAvg()), federation(tmp_path), rounds=1)
+    nodes = federation(tmp_path, users=USERS + 1)
+
+    def comes_again(partition, _message):
+        if partition == USERS:
+            nodes.leave(USERS)
+            nodes.join(USERS)
+        return partition == USERS
+
+    nodes.loses = comes_again
+    start(sealed(tmp_path, flower.FedAvg(), wait=3.0), nodes, rounds=2)
+    assert [each.state for each in rounds(tmp_path)] == [State.COMMITTED, State.COMMITTED]
 
 
 def test_a_node_with_a_new_id_is_the_same_user(tmp_path):

@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import contextmanager
+from itertools import count
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.server.superlink.linkstate import LinkStateFactory
@@ -24,7 +25,7 @@ class Nodes:
         self._run = self._state.get_run_info(run_ids=[run])[0]
         self.grid = InMemoryGrid(self._factory)
         self.grid.set_run(self._run)
-        self._node = {}
+        self._node, self._number = {}, count()
         self.loses = lambda partition, message: False
         """Whether a node is gone when a message comes."""
         self.seen = []
@@ -34,7 +35,9 @@ class Nodes:
 
     def join(self, partition):
         """Connect a node, or connect it again with a new id."""
-        node = self._state.create_node("", "", b"%d-%d" % (partition, len(self._node)), heartbeat_interval=ALWAYS)
+        node = self._state.create_node(
+            "", "", b"%d-%d" % (partition, next(self._number)), heartbeat_interval=ALWAYS
+        )
         assert self._state.acknowledge_node_heartbeat(node, heartbeat_interval=ALWAYS)
         self._node[node] = partition
 

@@ -192,32 +192,35 @@ class Federation:
         )
 
         def missing() -> str:
-            here = {user for user in self._nodes.newcomers if self._nodes.node_of(user) is not None}
+            here = self._nodes.connected
             if wanted:
                 absent = sorted(wanted - here)
                 return f"{len(absent)} of {len(wanted)} users of the plan, such as {absent[0]!r}" if absent else ""
-            if len(here) < least:
-                return f"{least - len(here)} of {least} users"
-            return self._silent_nodes() if settings.users is None else ""
+            return f"{least - len(here)} of {least} users" if len(here) < least else ""
 
-        if not self._wait(missing):
+        still = self._wait(missing, for_silent=settings.users is None and not wanted)
+        if still:
             raise TooFewUsersError(
-                f"after {settings.wait:g} seconds {missing()} are not connected; no plan can be made"
+                f"after {settings.wait:g} seconds {still} are not connected; no plan can be made"
             )
-        self._nodes.enrol(given.names if given is not None else None)
+        self._nodes.enrol(self._nodes.arrivals if given is None or given.names is None else given.names)
         plan = given or consecutive(self._ledger.users, settings.privacy, self._ledger.names)
         self._ledger.publish_plan(plan)
         LOG.info("Coterie: %s in %s", counted(plan.users, "user"), counted(len(plan), "batch", "batches"))
         return plan
 
-    def _wait(self, missing: Callable[[], str]) -> bool:
-        """Look who is connected until nobody is missing, or the time is over; return whether nobody is."""
+    def _wait(self, missing: Callable[[], str], *, for_silent: bool = True) -> str:
+        """Look who is connected until nobody is missing, or the time is over; return who still is.
+
+        Nodes that have not said who they are yet are waited for too, but nothing fails for want of them.
+        """
         deadline, last_message, pause = time.monotonic() + self._settings.wait, "", PAUSES[0]
         while True:
             self._nodes.refresh(self._timeout)
-            still = missing()
-            if not still or time.monotonic() >= deadline:
-                return not still
+            over = time.monotonic() >= deadline
+            still = (self._silent_nodes() if for_silent and not over else "") or missing()
+            if not still or over:
+                return still
             if still != last_message:
                 LOG.info("Coterie waits for %s, for %g seconds at most", still, self._settings.wait)
                 last_message = still
@@ -235,8 +238,10 @@ class Federation:
     def _form_batches(self) -> None:
         """Let newcomers form batches of their own once they are enough, and have charters signed."""
         plan = self._plan
-        if len(self._nodes.newcomers) >= plan.privacy and plan.users == self._ledger.users:
-            count = self._nodes.enrol()
+        arrivals, without_plan = self._nodes.arrivals, self._ledger.users - plan.users
+        if without_plan + len(arrivals) >= plan.privacy:
+            self._nodes.enrol(arrivals)
+            count = self._ledger.users - plan.users
             plan = join(plan, count, self._ledger.names[plan.users :] if plan.names is not None else None)
             self._ledger.publish_plan(plan)
             LOG.info("Coterie: %d new users in batches of their own", count)
@@ -319,9 +324,6 @@ class Federation:
         aggregation = SealedAggregation(self._ledger, self._transport, terms, self._settings.protocol)
 
         def missing() -> str:
-            silent = self._silent_nodes()
-            if silent:
-                return silent
             self._form_batches()
             cohort = self._coordinator.choose(self._nodes.available, aggregation.ready(self._ledger.plan))
             if cohort is not None:
@@ -329,8 +331,8 @@ class Federation:
             here = int(self._nodes.available.sum())
             return f"whole batches of {least} users in all; {here} of {self._ledger.users} are connected"
 
-        enough = self._wait(missing)
-        available = self._nodes.available if enough else np.zeros(self._ledger.users, dtype=np.bool_)
+        still = self._wait(missing)
+        available = np.zeros(self._ledger.users, dtype=np.bool_) if still else self._nodes.available
         self._transport.begin(work.kind, terms.model)
         outcome = self._coordinator.run_round(available, aggregation, keep)
         self._tell(work.kind, outcome)

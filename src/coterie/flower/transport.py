@@ -132,9 +132,15 @@ class Nodes:
         return node if node in self._online else None
 
     @property
+    def connected(self) -> frozenset[str]:
+        """The users that are connected, whether the ledger has them or not."""
+        return frozenset(user for user, node in self._node.items() if node in self._online)
+
+    @property
     def available(self) -> BoolArray:
         """Which of the ledger's users are connected."""
-        return np.array([self.node_of(user) is not None for user in self._ledger.names], dtype=np.bool_)
+        connected = self.connected
+        return np.array([user in connected for user in self._ledger.names], dtype=np.bool_)
 
     def refresh(self, timeout: float) -> None:
         """Look who is connected, ask the nodes that are new who they are, and take in what others have answered.
@@ -177,13 +183,16 @@ class Nodes:
             self.newcomers[user] = identity
         self._node[user] = node.node_id
 
-    def enrol(self, names: Sequence[str] | None = None) -> int:
-        """Give newcomers to the ledger, in this order, or all that are connected; return how many they were."""
-        chosen = (
-            sorted(user for user in self.newcomers if self.node_of(user) is not None) if names is None else names
-        )
-        self._ledger.enrol(chosen, [self.newcomers.pop(user) for user in chosen])
-        return len(chosen)
+    @property
+    def arrivals(self) -> list[str]:
+        """The newcomers that are connected."""
+        return sorted(self.connected & self.newcomers.keys())
+
+    def enrol(self, names: Sequence[str]) -> None:
+        """Give newcomers to the ledger, in this order; others of the names are there already."""
+        chosen = [user for user in names if user in self.newcomers]
+        if chosen:
+            self._ledger.enrol(chosen, [self.newcomers.pop(user) for user in chosen])
 
 
 class GridTransport:
