@@ -15,7 +15,7 @@ from typing import Any
 import flwr
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from support.flower import SuperLink, superlink, supernode
+from support.flower.superlink import SuperLink, superlink, supernode
 
 APP = Path(__file__).parent / "flower_app"
 NODES, PRIVACY, ROUNDS, DIMENSION = 8, 2, 3, 100_000

@@ -9,7 +9,7 @@ import flwr
 from flower_rounds import costs, read_marks, write_app
 
 import coterie
-from support.flower import superlink
+from support.flower.superlink import superlink
 
 NODES, PRIVACY, PER_ROUND, ROUNDS, DIMENSION = 100, 10, 50, 20, 10_000
 

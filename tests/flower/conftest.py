@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.flower_nodes import in_a_task
+from support.flower.nodes import in_a_task
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from coterie.ledger import Ledger, State
 from support.browser import until as until_seen
 from support.browser import visit
 from support.dashboard.serving import served
-from support.deployment import deployment, until
-from support.flower_app import START, averaged
+from support.flower.app import START, averaged
+from support.flower.deployment import deployment, until
 
 NODES, KILLED = 8, 5
 CLOSE = 1e-4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import coterie
-from support.flower import superlink
+from support.flower.superlink import superlink
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flower"
 NODES = ("--federation-config", "num-supernodes=8 client-resources-num-cpus=1")

@@ -21,8 +21,7 @@ from coterie.ledger import Ledger
 from coterie.secagg import PROTOCOLS, BatchFounder, BatchRules, Charter, Quantiser, Terms, sealed_round
 from coterie.secagg.crypto.quantiser import dequantise
 from coterie.selection import consecutive
-from support.deployment import until
-from support.flower_app import (
+from support.flower.app import (
     START,
     USERS,
     app,
@@ -35,7 +34,8 @@ from support.flower_app import (
     start,
     trained,
 )
-from support.flower_nodes import Nodes
+from support.flower.deployment import until
+from support.flower.nodes import Nodes
 
 
 class HostileServer:

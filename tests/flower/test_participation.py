@@ -7,41 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.serverapp.strategy import FedAvg
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID
-from flwr.supercore.object_store import ObjectStoreFactory
-from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.federation import NoOpFederationManager
-from flwr.superlink.grid import InMemoryGrid
 
 import coterie
 from coterie.errors import UsageError
 from coterie.flower import record_participation
 from coterie.logs import read_log
+from support.flower.nodes import empty_grid
 
 MODEL = ArrayRecord([np.zeros(2, np.float32)])
 
 
 def connected(keys):
     """Flower's own grid of a simulation, with a node for each public key."""
-    factory = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory())
-    state = factory.state()
+    grid, state = empty_grid()
     for key in keys:
         node = state.create_node("", "", key, heartbeat_interval=1e6)
         assert state.acknowledge_node_heartbeat(node, heartbeat_interval=1e6)
-    run = state.create_run(None, None, None, {}, NOOP_FEDERATION_ID, None, None, "flwr-serverapp")
-    grid = InMemoryGrid(factory)
-    grid.set_run(state.get_run_info(run_ids=[run])[0])
     return grid
-
-
-@pytest.fixture(autouse=True)
-def _task(monkeypatch):
-    """Messages are made inside a task, as in a ServerApp."""
-    monkeypatch.setattr(TaskIdentity, "_run_id", 1)
-    monkeypatch.setattr(TaskIdentity, "_node_id", 1)
-    monkeypatch.setattr(TaskIdentity, "_task_id", 1)
 
 
 def train(strategy, grid, number, fails=lambda node: False):

@@ -10,8 +10,8 @@ import pytest
 import coterie
 from coterie.device import DeviceFile
 from coterie.flower.device import MEMORY
-from support.flower import environment
-from support.flower_app import START, averaged
+from support.flower.app import START, averaged
+from support.flower.superlink import environment
 
 NODES = 12
 PROGRAM = """
@@ -21,7 +21,7 @@ from pathlib import Path
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from support.flower_app import BOUNDS, app, mod, model, sealed
+from support.flower.app import BOUNDS, app, mod, model, sealed
 from flwr.app import ConfigRecord
 
 folder, server = Path(sys.argv[1]), ServerApp()

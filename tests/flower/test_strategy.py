@@ -17,9 +17,9 @@ from coterie.flower.transport import Nodes as Users
 from coterie.ledger import Ledger, State
 from coterie.selection import consecutive
 from coterie.values import BatchPlan
-from support.deployment import until
-from support.flower_app import BOUNDS, START, USERS, app, averaged, examples, federation, loss, mod, sealed, start
-from support.flower_nodes import Nodes
+from support.flower.app import BOUNDS, START, USERS, app, averaged, examples, federation, loss, mod, sealed, start
+from support.flower.deployment import until
+from support.flower.nodes import Nodes
 
 CLOSE = 1e-4
 """What rounding can do to a mean of numbers of one."""

@@ -1,1 +1,1 @@
-"""The app of the deployment's tests: that of tests/support/flower_app.py, as Flower packs and sends it."""
+"""The app of the deployment's tests: that of tests/support/flower/app.py, as Flower packs and sends it."""

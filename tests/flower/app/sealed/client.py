@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from support.flower_app import app as make_app
-from support.flower_app import mod
+from support.flower.app import app as make_app
+from support.flower.app import mod
 
 app = make_app(mod(Path("nowhere")))  # each node's own configuration names its device

@@ -7,7 +7,7 @@ from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from support.flower_app import model, sealed
+from support.flower.app import model, sealed
 
 app = ServerApp()
 

@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from coterie.flower import SealedStrategy, SealingMod, TrustServerForIdentities
-from support.flower_nodes import Nodes
+from support.flower.nodes import Nodes
 
 USERS = 8
 SHAPE = (6, 5)

@@ -19,12 +19,8 @@ class Nodes:
     """Nodes of one run, by partition; each can be away, or lost at the moment of a message."""
 
     def __init__(self, app, partitions, config=lambda partition: {}):
-        self._app, self._config, self._factory = app, config, _factory()
-        self._state = self._factory.state()
-        run = self._state.create_run(None, None, None, {}, NOOP_FEDERATION_ID, None, None, "flwr-serverapp")
-        self._run = self._state.get_run_info(run_ids=[run])[0]
-        self.grid = InMemoryGrid(self._factory)
-        self.grid.set_run(self._run)
+        self._app, self._config = app, config
+        self.grid, self._state = empty_grid()
         self._node, self._number = {}, count()
         self.loses = lambda partition, message: False
         """Whether a node is gone when a message comes."""
@@ -61,7 +57,7 @@ class Nodes:
     @contextmanager
     def running(self):
         """Let nodes answer, in a thread of their own, while the block lasts."""
-        TaskIdentity._run_id = self._run.run_id  # noqa: SLF001 - `in_a_task` puts it back
+        TaskIdentity._run_id = self.grid.run.run_id  # noqa: SLF001 - `in_a_task` puts it back
         stop = threading.Event()
         thread = threading.Thread(target=self._serve, args=(stop,))
         thread.start()
@@ -81,7 +77,7 @@ class Nodes:
 
     def _answer(self, node, partition, message):
         config = {"partition-id": partition, "num-partitions": len(self._node), **self._config(partition)}
-        context = Context(self._run.run_id, node, config, RecordDict(), {})
+        context = Context(self.grid.run.run_id, node, config, RecordDict(), {})
         try:
             reply = self._app(message, context)
         except Exception as error:  # noqa: BLE001 - as a SuperNode does
@@ -91,8 +87,13 @@ class Nodes:
         assert self._state.store_message_res(reply)
 
 
-def _factory():
-    return LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory())
+def empty_grid():
+    """Flower's own grid of a run in this process, with its state; nobody is connected yet."""
+    factory = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory())
+    state, grid = factory.state(), InMemoryGrid(factory)
+    run = state.create_run(None, None, None, {}, NOOP_FEDERATION_ID, None, None, "flwr-serverapp")
+    grid.set_run(state.get_run_info(run_ids=[run])[0])
+    return grid, state
 
 
 def in_a_task(monkeypatch):

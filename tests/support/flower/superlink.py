@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = Path(sys.executable).parent
-SOURCE = Path(__file__).parents[2] / "src"
-TESTS = Path(__file__).parents[1]
+SOURCE = Path(__file__).parents[3] / "src"
+TESTS = Path(__file__).parents[2]
 
 
 def environment(home: Path) -> dict[str, str]:

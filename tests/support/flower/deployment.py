@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.flower import PROGRAMS, TESTS, SuperLink, environment, free_port, superlink
+from support.flower.superlink import PROGRAMS, TESTS, SuperLink, environment, free_port, superlink
 
 APP = TESTS / "flower" / "app"
 
