@@ -49,34 +49,30 @@ class Request(NamedTuple):
 class WrappedStrategy:
     """A strategy that is asked what to send, and is given the average as the reply of one node."""
 
-    def __init__(self, inner: Strategy) -> None:
+    def __init__(self, wrapped: Strategy) -> None:
+        self._strategy, self._name = wrapped, type(wrapped).__name__
         for kind, reason in REFUSED.items():
-            if isinstance(inner, kind):
-                raise UsageError(
-                    f"{type(inner).__name__} cannot be wrapped: {reason}; use FedAvg or one of its kin"
-                )
-        self.inner = inner
-        self.weighted_by = str(getattr(inner, "weighted_by_key", "num-examples"))
+            if isinstance(wrapped, kind):
+                raise UsageError(f"{self._name} cannot be wrapped: {reason}; use FedAvg or one of its kin")
+        self.weighted_by = str(getattr(wrapped, "weighted_by_key", "num-examples"))
         self._sent: dict[RoundKind, Message] = {}
 
     def request(
         self, kind: RoundKind, server_round: int, arrays: ArrayRecord, config: ConfigRecord
     ) -> Request | None:
         """Return what the strategy sends to every node in a round; None if it sends nothing."""
-        configure = self.inner.configure_train if kind == "train" else self.inner.configure_evaluate
+        configure = self._strategy.configure_train if kind == "train" else self._strategy.configure_evaluate
+        grid, own_config = _Everybody(self._strategy), ConfigRecord(dict(config))  # which the strategy may change
         with _quiet():
-            messages = list(configure(server_round, arrays, ConfigRecord(dict(config)), _Everybody(self.inner)))
+            messages = list(configure(server_round, arrays, own_config, grid))
         if not messages:
             return None
         content = messages[0].content
         if any(message.content != content for message in messages):
-            raise UsageError(
-                f"{type(self.inner).__name__} sends nodes different messages; in a sealed round all get the same"
-            )
+            raise UsageError(f"{self._name} sends nodes different messages; in a sealed round all get the same")
         if len(content.array_records) != 1 or len(content.config_records) > 1 or content.metric_records:
             raise UsageError(
-                f"{type(self.inner).__name__} sends the records {', '.join(content)}; send one ArrayRecord and "
-                "one ConfigRecord"
+                f"{self._name} sends the records {', '.join(content)}; send one ArrayRecord and one ConfigRecord"
             )
         self._sent[kind] = messages[0]
         ((key, model),) = content.array_records.items()
@@ -90,16 +86,16 @@ class WrappedStrategy:
         key = next(iter(self._sent["train"].content.array_records))
         reply = self._reply("train", {key: arrays}, metrics, users)
         with _quiet():
-            after, aggregated = self.inner.aggregate_train(server_round, [reply])
+            after, aggregated = self._strategy.aggregate_train(server_round, [reply])
         if after is None:
-            raise UsageError(f"{type(self.inner).__name__} made no model of the average in round {server_round}")
+            raise UsageError(f"{self._name} made no model of the average in round {server_round}")
         return with_types_of(after, like=arrays), aggregated
 
     def evaluation(self, server_round: int, metrics: Mapping[str, float], users: int) -> MetricRecord | None:
         """Return what the strategy makes of the average of metrics."""
         reply = self._reply("evaluate", {}, metrics, users)
         with _quiet():
-            return self.inner.aggregate_evaluate(server_round, [reply])
+            return self._strategy.aggregate_evaluate(server_round, [reply])
 
     def _reply(
         self, kind: RoundKind, arrays: Mapping[str, ArrayRecord], metrics: Mapping[str, float], users: int
@@ -111,17 +107,17 @@ class WrappedStrategy:
     @property
     def state(self) -> StrategyState:
         """What the strategy remembers of earlier rounds: all its attributes that are arrays, such as momentum."""
-        return {name: value for name, value in vars(self.inner).items() if _holds_arrays(value)}
+        return {name: value for name, value in vars(self._strategy).items() if _holds_arrays(value)}
 
     def restore(self, state: StrategyState) -> None:
         """Give the strategy back what it remembered."""
         for name, value in state.items():
-            if not hasattr(self.inner, name):
+            if not hasattr(self._strategy, name):
                 raise UsageError(
-                    f"the checkpoint has {name!r} of another strategy than {type(self.inner).__name__}; go on "
+                    f"the checkpoint has {name!r} of another strategy than {self._name}; go on "
                     "with the strategy that the federation began with"
                 )
-            setattr(self.inner, name, value)
+            setattr(self._strategy, name, value)
 
 
 def _holds_arrays(value: object) -> bool:
@@ -146,8 +142,8 @@ def _quiet() -> Iterator[None]:
 class _Everybody(Grid):
     """A grid with as many nodes as a strategy wants to see; nothing is ever sent over it."""
 
-    def __init__(self, inner: Strategy) -> None:
-        wanted = (getattr(inner, f"min_{what}_nodes", 1) for what in ("available", "train", "evaluate"))
+    def __init__(self, wrapped: Strategy) -> None:
+        wanted = (getattr(wrapped, f"min_{what}_nodes", 1) for what in ("available", "train", "evaluate"))
         self._nodes = list(range(1, max(1, *(int(each) for each in wanted)) + 1))
 
     def get_node_ids(self) -> list[int]:
