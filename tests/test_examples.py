@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie import LogBuilder, write_log
+from coterie import LogBuilder, simulate, write_log
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples"
@@ -47,6 +48,16 @@ def test_an_example_says_what_it_promises(name, tmp_path):
     said = run([sys.executable, FOLDER / name, *given], tmp_path)
     assert said.returncode == code, said.stderr
     assert re.search(words, said.stdout, flags=re.DOTALL), said.stdout
+
+
+def test_the_batches_of_the_own_selector_are_sealed(capsys):
+    """Whoever copies the selector and lets users be lost on the way keeps T: its batches are left out whole."""
+    example = runpy.run_path(str(FOLDER / "own_selector.py"))
+    capsys.readouterr()
+    result = simulate(
+        users=60, per_round=12, dropout=0.1, rounds=60, trials=2, lost=0.05, schemes=example["schemes"]
+    )
+    assert dict(zip(result.schemes, result.columns["strong_low"], strict=True))["fastest batches"] == 4
 
 
 @pytest.mark.parametrize("log", ["participation.csv", "availability.csv"])
