@@ -9,7 +9,7 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.ledger import events
-from coterie.ledger.rounds import NOBODY, PLAIN, CurrentRound, Round, State
+from coterie.ledger.rounds import NOBODY, BatchChange, CurrentRound, Round, State
 from coterie.values import BatchPlan, BoolArray, IntArray
 
 FREE = -1
@@ -119,6 +119,8 @@ class History:
         self.next_round = 0
         self.steps = 0
         """How many rounds came to an end."""
+        self.asked, self.lost = NOBODY, NOBODY
+        """In how many rounds each user was asked, and lost, by itself or with its batch."""
         self.counts = NOBODY
         """In how many committed rounds each user was included."""
         self.last_batch = NOBODY
@@ -126,6 +128,10 @@ class History:
         self.failures = NOBODY
         """In how many rounds in a row each batch of the plan was lost."""
         self.retired_users: BoolArray = np.zeros(0, dtype=np.bool_)
+        self.retirements: list[BatchChange] = []
+        self.overrides: list[BatchChange] = []
+        self._refined = NOBODY
+        """The partition by the batches of which `last_batch` is about to forget, or forgot."""
         self._name_set: set[str] = set()
 
     def apply(self, event: events.Event, time: int) -> Round | None:
@@ -140,16 +146,20 @@ class History:
         next(rule)
         return lambda: next(rule, None)
 
-    def open_round(self) -> Round | None:
-        """Return the round that is open."""
-        return None if self.open is None else self.open.without_report(State.OPEN)
-
     @property
     def retired(self) -> BoolArray:
         """For each batch of the plan in force, whether it was retired."""
         if self.plan is None or len(self.plan) == 0:
             return np.zeros(0, dtype=np.bool_)
         return self.retired_users[self.plan.members[self.plan.starts[:-1]]]
+
+    def partition(self) -> IntArray:
+        """Return the common refinement of all batches that were ever asked, as `Snapshot` describes it."""
+        partition = self._refined.copy()
+        ever: IntArray = np.flatnonzero((partition >= 0) | (self.last_batch != FREE))
+        keys = partition[ever] * (len(partition) + 1) + self.last_batch[ever]
+        partition[ever] = np.unique(keys, return_inverse=True)[1]
+        return partition
 
     @singledispatchmethod
     def _rule(self, event: events.Event, time: int) -> Rule:
@@ -190,15 +200,17 @@ class History:
         self._name_set.update(fresh)
         self.names.extend(event.names)
         self.keys.extend(event.keys)
-        added = np.zeros(len(event.names), dtype=np.int64)
-        self.counts = np.concatenate((self.counts, added))
-        self.last_batch = np.concatenate((self.last_batch, added + FREE))
-        self.retired_users = np.concatenate((self.retired_users, added > 0))
+        none, free = np.zeros(len(event.names), dtype=np.int64), np.full(len(event.names), FREE)
+        self.asked, self.lost = np.concatenate((self.asked, none)), np.concatenate((self.lost, none))
+        self.counts = np.concatenate((self.counts, none))
+        self.last_batch = np.concatenate((self.last_batch, free))
+        self.retired_users = np.concatenate((self.retired_users, none > 0))
+        self._refined = np.concatenate((self._refined, free))
 
     @_rule.register
     def _planned(self, event: events.Planned, _: int) -> Rule:
         if self.open is not None:
-            raise UsageError(f"round {self.open.event.round} is open; a plan changes between rounds")
+            raise UsageError(f"round {self.open.round.number} is open; a plan changes between rounds")
         oldest = 0 if self.plan is None else self.plan.users
         if not oldest <= event.users <= len(self.names):
             raise UsageError(
@@ -209,7 +221,11 @@ class History:
         plan = BatchPlan(event.users, event.privacy, event.batches.members, event.batches.starts, names)
         check_successor(plan, self.plan, self.last_batch, self.retired_users)
         yield None
-        same = _same_batches(self.plan, plan)
+        self._refined = self.partition()
+        same, left_out = _successors(self.plan, plan)
+        if self.plan is not None:
+            left_out = left_out[~self.retired[left_out]]
+            self.retirements += self._changes(self.plan, left_out, "the plan has it no more")
         failures = np.zeros(len(plan), dtype=np.int64)
         failures[list(same.values())] = self.failures[list(same)]
         self.failures = failures
@@ -237,22 +253,29 @@ class History:
 
     @_rule.register
     def _retired(self, event: events.Retired, _: int) -> Rule:
-        users = self._check_batches(event.plan, event.batches, "retired")
+        plan = self._check_batches(event.plan, event.batches, "retired")
+        users = plan.users_of(event.batches)
         retired = users[self.retired_users[users]]
         if len(retired):
             raise UsageError(f"the batch of user {retired[0]} was retired already")
         yield None
         self.retired_users[users] = True
+        self.retirements += self._changes(plan, event.batches, event.reason)
 
     @_rule.register
     def _overridden(self, event: events.Overridden, _: int) -> Rule:
-        users = self._check_batches(event.plan, event.batches, "overridden")
+        plan = self._check_batches(event.plan, event.batches, "overridden")
         yield None
-        self.last_batch[users] = FREE
+        self._refined = self.partition()
+        self.last_batch[plan.members_of(event.batches)] = FREE
         self.charters = {b: c for b, c in self.charters.items() if b not in set(event.batches.tolist())}
+        self.overrides += self._changes(plan, event.batches, event.reason)
 
-    def _check_batches(self, plan: int, batches: IntArray, done: str) -> IntArray:
-        """Return the users of batches of the plan in force; refuse others."""
+    def _changes(self, plan: BatchPlan, batches: IntArray, reason: str) -> list[BatchChange]:
+        return [BatchChange(self.next_round, np.sort(plan.batch(each)), reason) for each in batches.tolist()]
+
+    def _check_batches(self, plan: int, batches: IntArray, done: str) -> BatchPlan:
+        """Return the plan in force; refuse batches that are not of it."""
         known = 0 if self.plan is None else len(self.plan)
         if self.plan is None or plan != self.plans or len(batches) == 0:
             raise UsageError(
@@ -260,7 +283,7 @@ class History:
             )
         if int(batches[-1]) >= known:
             raise UsageError(f"batch {batches[-1]} cannot be {done}: the plan has {known} batches")
-        return self.plan.users_of(batches)
+        return self.plan
 
     @_rule.register
     def _opened(self, event: events.Opened, time: int) -> Rule:
@@ -282,10 +305,11 @@ class History:
         yield None
         self.open = current
         self.next_round += 1
+        self.asked[current.users] += 1
         if self.plan is not None:
-            sizes = self.plan.sizes[event.asked]
-            smallest = np.minimum.reduceat(current.members, np.cumsum(sizes) - sizes)
-            self.last_batch[current.members] = np.repeat(smallest, sizes)
+            batches = self.plan.batch_of[current.users]
+            _, smallest, batch = np.unique(batches, return_index=True, return_inverse=True)
+            self.last_batch[current.users] = current.users[smallest[batch]]
 
     @_rule.register
     def _closed(self, event: events.Closed, time: int) -> Rule:
@@ -295,7 +319,7 @@ class History:
             raise UsageError(f"round {event.round}: the learned sets are whole batches, and must be named as such")
         if len(event.alone) and int(event.alone[-1]) >= len(current.users):
             raise UsageError(f"round {event.round}: a user is named as alone who was not asked")
-        if current.event.protocol == PLAIN and len(event.learned):
+        if current.round.plain and len(event.learned):
             raise UsageError(
                 f"round {event.round} is plain, and the server sees every update in it: name its users as alone, "
                 f"not as a sum"
@@ -308,11 +332,14 @@ class History:
         self.steps += 1
         included = current.included(learned, alone, lost) if event.committed else NOBODY
         self.counts[included] += 1
-        if self.plan is not None and len(lost) < len(asked := current.event.asked):
+        self.lost[current.users_lost(lost)] += 1
+        if self.plan is not None and len(lost) < len(current.asked):
             # Where nobody came through, the fault may be anybody's: no batch's record is touched.
-            self.failures[asked] = np.where(np.isin(asked, list(lost)), self.failures[asked] + 1, 0)
+            failed = np.isin(current.asked, list(lost))
+            self.failures[current.asked] = np.where(failed, self.failures[current.asked] + 1, 0)
         yield replace(
-            current.without_report(State.COMMITTED if event.committed else State.ABANDONED),
+            current.round,
+            state=State.COMMITTED if event.committed else State.ABANDONED,
             closed=time,
             learned=learned,
             alone=alone,
@@ -327,7 +354,7 @@ class History:
     @_rule.register
     def _exposed(self, event: events.Exposed, _: int) -> Rule:
         self._check_known(event.round)
-        if self.open is not None and self.open.event.round == event.round:
+        if self.open is not None and self.open.round.number == event.round:
             raise UsageError(f"round {event.round} is open: what was learned in it is told when it is closed")
         users = np.concatenate((event.learned.members, event.alone))
         if len(users) == 0 or int(users.max()) >= len(self.names):
@@ -339,7 +366,7 @@ class History:
         current = self.check_open(event.round, "left unfinished")
         yield None
         self.open = None
-        yield replace(current.without_report(State.UNFINISHED), closed=time)
+        yield replace(current.round, state=State.UNFINISHED, closed=time)
 
     @_rule.register
     def _skipped(self, event: events.Skipped, time: int) -> Rule:
@@ -356,14 +383,14 @@ class History:
 
     def _check_next(self, number: int, done: str) -> None:
         if self.open is not None:
-            raise UsageError(f"round {number} cannot be {done}: round {self.open.event.round} is still open")
+            raise UsageError(f"round {number} cannot be {done}: round {self.open.round.number} is still open")
         if number != self.next_round:
             raise UsageError(f"round {number} cannot be {done}: the next round is {self.next_round}")
 
     def check_open(self, number: int, done: str) -> CurrentRound:
         """Return the open round, which must be this one."""
-        if self.open is None or self.open.event.round != number:
-            which = "no round is" if self.open is None else f"round {self.open.event.round} is"
+        if self.open is None or self.open.round.number != number:
+            which = "no round is" if self.open is None else f"round {self.open.round.number} is"
             raise UsageError(f"round {number} cannot be {done}: {which} open")
         return self.open
 
@@ -372,12 +399,12 @@ class History:
             raise UsageError(f"round {number} is not known; the last round is {self.next_round - 1}")
 
 
-def _same_batches(before: BatchPlan | None, plan: BatchPlan) -> dict[int, int]:
-    """Return the batches that go on with the same members, by their old number their new one."""
+def _successors(before: BatchPlan | None, plan: BatchPlan) -> tuple[dict[int, int], IntArray]:
+    """Return the new numbers of batches that go on as they are, by their old ones, and the batches left out."""
     if before is None or len(before) == 0:
-        return {}
+        return {}, NOBODY
     now, begins = plan.batch_of[before.members], before.starts[:-1]
     low, high = np.minimum.reduceat(now, begins), np.maximum.reduceat(now, begins)
     same = (low == high) & (low >= 0)
     same[same] = plan.sizes[low[same]] == before.sizes[same]
-    return dict(zip(np.flatnonzero(same).tolist(), low[same].tolist(), strict=True))
+    return dict(zip(np.flatnonzero(same).tolist(), low[same].tolist(), strict=True)), np.flatnonzero(high < 0)

@@ -164,10 +164,10 @@ class Ledger(LedgerReader):
             self.refresh()
             current = self._history.open
             if current is not None:
-                self._append(events.Unfinished(current.event.round, self._coordinator))
+                self._append(events.Unfinished(current.round.number, self._coordinator))
             self._claimed = True
             try:
-                yield None if current is None else current.event.round
+                yield None if current is None else current.round.number
             finally:
                 self._claimed = False
 

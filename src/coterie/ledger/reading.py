@@ -9,9 +9,9 @@ from functools import reduce
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.ledger.events import Exposed, Noted, Opened, Overridden, Planned, Retired, event_of
+from coterie.ledger.events import Exposed, Noted, event_of
 from coterie.ledger.history import History
-from coterie.ledger.rounds import NOBODY, BatchChange, Phase, Round, Snapshot
+from coterie.ledger.rounds import Phase, Round, Snapshot
 from coterie.ledger.store import BEGINNING, DamagedError, Head, Location, Record, Store, open_store
 from coterie.values import BatchPlan, BoolArray, IntArray, ParticipationLog
 
@@ -29,90 +29,26 @@ def _with_later(each: Round, later: Noted | Exposed) -> Round:
 
 
 class SnapshotBuilder:
-    """Folds records into a snapshot, one after the other."""
+    """Folds records into a snapshot, one after the other: a history that keeps its rounds."""
 
     def __init__(self) -> None:
         self.history = History()
         self._rounds: list[Round] = []
         self._later: defaultdict[int, list[Noted | Exposed]] = defaultdict(list)
-        self._asked, self._lost = NOBODY, NOBODY
-        self._retired: list[BatchChange] = []
-        self._overrides: list[BatchChange] = []
-        self._partition = NOBODY
-        self._asked_batches: set[int] = set()
 
     def add(self, record: Record) -> None:
         """Take a record in; one that breaks a rule raises."""
-        event, history, before = event_of(record), self.history, self.history.plan
-        retired = history.retired_users
-        if isinstance(event, Planned):
-            self._partition, retired = self._refine(), retired.copy()
-            self._asked_batches.clear()
-        closed = history.apply(event, record.time)
-        match event:
-            case Opened():
-                self._asked_batches.update(event.asked.tolist() if event.plan else ())
-            case Noted() | Exposed():
-                self._later[event.round].append(event)
-            case Retired() | Overridden() if before is not None:
-                changes = self._retired if isinstance(event, Retired) else self._overrides
-                for batch in event.batches.tolist():
-                    changes.append(BatchChange(history.next_round, np.sort(before.batch(batch)), event.reason))
-            case Planned() if before is not None:
-                self._drop(before, retired)
+        event = event_of(record)
+        closed = self.history.apply(event, record.time)
         if closed is not None:
             self._rounds.append(closed)
-            self._count(closed, *self._counts())
-
-    def _drop(self, before: BatchPlan, retired: BoolArray) -> None:
-        """Count the batches that a new plan leaves out as retired."""
-        plan = self.history.plan
-        if plan is None or len(before) == 0:
-            return
-        begins = before.starts[:-1]
-        missing = np.maximum.reduceat(plan.batch_of[before.members], begins) < 0
-        known = np.logical_or.reduceat(retired[before.members], begins)
-        for batch in np.flatnonzero(missing & ~known).tolist():
-            users = np.sort(before.batch(batch))
-            self._retired.append(BatchChange(self.history.next_round, users, "the plan has it no more"))
-
-    def _counts(self) -> tuple[IntArray, IntArray]:
-        """Return in how many rounds each user was asked and lost, with room for all users."""
-        missing = len(self.history.names) - len(self._asked)
-        if missing:
-            self._asked, self._lost = np.pad(self._asked, (0, missing)), np.pad(self._lost, (0, missing))
-        return self._asked, self._lost
-
-    def _count(self, each: Round, asked: IntArray, lost: IntArray) -> None:
-        """Count a round for the users who were asked in it, and lost."""
-        if each.cohort is not None:
-            plan, losses = self.history.plan, np.array(sorted(each.lost), dtype=np.int64)
-            asked[each.cohort.users] += 1
-            lost[losses if plan is None else plan.members_of(losses)] += 1
-
-    def _refine(self) -> IntArray:
-        """Return the partition after the batches that were asked under the plan in force."""
-        plan, users = self.history.plan, len(self.history.names)
-        classes = np.pad(self._partition, (0, users - len(self._partition)), constant_values=-1)
-        if plan is None or not self._asked_batches:
-            return classes
-        batches = np.full(users, -1, dtype=np.int64)
-        asked = np.array(sorted(self._asked_batches), dtype=np.int64)
-        batches[plan.members_of(asked)] = np.repeat(asked, plan.sizes[asked])
-        ever = (classes >= 0) | (batches >= 0)
-        refined = np.full(users, -1, dtype=np.int64)
-        pairs = np.stack((classes[ever], batches[ever]), axis=1)
-        refined[ever] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
-        return refined
+        elif isinstance(event, Noted | Exposed):
+            self._later[event.round].append(event)
 
     def snapshot(self, head: Head) -> Snapshot:
         """Return what was folded, the round that is open included."""
-        history, current = self.history, self.history.open_round()
-        rounds = self._rounds if current is None else [*self._rounds, current]
-        asked, lost = (counts.copy() for counts in self._counts())
-        if current is not None:
-            self._count(current, asked, lost)
-        plan = history.plan
+        history, plan = self.history, self.history.plan
+        rounds = self._rounds if history.open is None else [*self._rounds, history.open.round]
         return Snapshot(
             id=history.ledger,
             head=head,
@@ -124,12 +60,12 @@ class SnapshotBuilder:
             rounds=tuple(reduce(_with_later, self._later.get(each.number, ()), each) for each in rounds),
             steps=history.steps,
             counts=history.counts.copy(),
-            asked=_least(asked, plan),
+            asked=_least(history.asked, plan),
             included=_least(history.counts, plan),
-            lost=_least(lost, plan),
-            retired=tuple(self._retired),
-            overrides=tuple(self._overrides),
-            partition=self._refine(),
+            lost=_least(history.lost, plan),
+            retired=tuple(history.retirements),
+            overrides=tuple(history.overrides),
+            partition=history.partition(),
         )
 
 
@@ -223,7 +159,7 @@ class LedgerReader:
     @property
     def open_round_record(self) -> Round | None:
         """The round that is open."""
-        return self._history.open_round()
+        return None if self._history.open is None else self._history.open.round
 
     @property
     def coordinated(self) -> bool:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -144,50 +144,43 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class CurrentRound:
-    """The round that is open: what was asked, and the users that this means, batch after batch and sorted."""
+    """The round that is open: what was asked, batches of the plan or users, and the users that this means."""
 
-    event: Opened
-    time: int
+    round: Round
+    asked: IntArray
     plan: BatchPlan | None
-    members: IntArray
     users: IntArray
 
     @classmethod
     def of(cls, event: Opened, time: int, plan: BatchPlan | None) -> "CurrentRound":
-        """Look the batches up in their plan."""
-        if plan is None:
-            return cls(event, time, None, event.asked, event.asked)
-        members = plan.members_of(event.asked)
-        return cls(event, time, plan, members, np.sort(members))
+        """Look the batches up in their plan, and assume the worst that can have been learned without a report.
 
-    def without_report(self, state: State) -> Round:
-        """Return the round as it stands, with the worst that can have been learned in it.
-
-        If it was sealed, nothing smaller than one batch's sum can have come out: every batch that was asked counts
+        If the round is sealed, nothing smaller than one batch's sum can come out: every batch that is asked counts
         as learned by itself. Otherwise any sum can be known, and every user counts as alone.
         """
-        event = self.event
-        batches = self.plan if event.sealed else None
-        return Round(
+        users = event.asked if plan is None else plan.users_of(event.asked)
+        batches = plan if event.sealed else None
+        assumed = Round(
             number=event.round,
-            state=state,
-            opened=self.time,
-            cohort=Cohort(self.users, NOBODY if self.plan is None else event.asked),
+            state=State.OPEN,
+            opened=time,
+            cohort=Cohort(users, NOBODY if plan is None else event.asked),
             plan=event.plan,
             sealed=event.sealed,
             protocol=event.protocol,
             terms=event.terms,
             coordinator=event.coordinator,
             learned=() if batches is None else tuple(np.sort(batches.batch(each)) for each in event.asked),
-            alone=self.users if batches is None else NOBODY,
+            alone=users if batches is None else NOBODY,
             assumed=True,
         )
+        return cls(assumed, event.asked, plan, users)
 
     def users_at(self, places: Lists, *, whole: bool) -> tuple[IntArray, ...]:
         """Return as users the lists of places in what was asked, if whole, else in the users."""
-        source = self.event.asked if whole else self.users
+        source = self.asked if whole else self.users
         if len(places.members) and int(places.members.max()) >= len(source):
-            raise UsageError(f"round {self.event.round}: a learned set names a user who was not asked")
+            raise UsageError(f"round {self.round.number}: a learned set names a user who was not asked")
         if self.plan is None or not whole:
             return tuple(source[each] for each in places)
         # Most rounds learn the sum of all that was asked, and that is at hand.
@@ -208,7 +201,7 @@ class CurrentRound:
 
     def places_of(self, asked: IntArray) -> IntArray:
         """Return the places of some of what was asked: of batches, or of users where there is no plan."""
-        return self._places(asked, self.event.asked, "user" if self.plan is None else "batch")
+        return self._places(asked, self.asked, "user" if self.plan is None else "batch")
 
     def places_of_users(self, users: IntArray) -> IntArray:
         """Return the places of some users of the cohort."""
@@ -218,21 +211,26 @@ class CurrentRound:
         """Return why each of what was asked was lost, from a list of places for each reason."""
         if len(places) != len(reasons):
             raise UsageError(
-                f"round {self.event.round}: {len(reasons)} reasons are given for {len(places)} losses"
+                f"round {self.round.number}: {len(reasons)} reasons are given for {len(places)} losses"
             )
-        if len(places.members) and int(places.members.max()) >= len(self.event.asked):
-            raise UsageError(f"round {self.event.round}: what is named as lost was not asked")
-        asked = zip(reasons, places, strict=True)
-        lost = {each: reason for reason, at in asked for each in self.event.asked[at].tolist()}
+        if len(places.members) and int(places.members.max()) >= len(self.asked):
+            raise UsageError(f"round {self.round.number}: what is named as lost was not asked")
+        groups = zip(reasons, places, strict=True)
+        lost = {each: reason for reason, at in groups for each in self.asked[at].tolist()}
         if len(lost) != len(places.members):
-            raise UsageError(f"round {self.event.round}: something was lost for two reasons")
+            raise UsageError(f"round {self.round.number}: something was lost for two reasons")
         return lost
+
+    def users_lost(self, lost: Iterable[int]) -> IntArray:
+        """Return the users that were lost, by themselves or with their batches."""
+        numbers = np.array(sorted(lost), dtype=np.int64)
+        return numbers if self.plan is None else self.plan.users_of(numbers)
 
     def included(self, learned: Sequence[IntArray], alone: IntArray, lost: Mapping[int, str]) -> IntArray:
         """Return the users of the result: a user in several sets once, one of a sealed batch that was lost not."""
         sets = [users for users in (*learned, alone) if len(users)]
-        if self.plan is not None and self.event.sealed and lost:
-            left_out = self.plan.users_of(np.array(sorted(lost), dtype=np.int64))
+        if self.round.sealed and lost:
+            left_out = self.users_lost(lost)
         elif len(sets) == 1:
             return sets[0]  # most rounds: the same array serves twice
         else:
@@ -243,7 +241,7 @@ class CurrentRound:
         at: IntArray = np.minimum(np.searchsorted(source, wanted), len(source) - 1)
         strangers = wanted[source[at] != wanted]
         if len(strangers):
-            raise UsageError(f"{what} {strangers[0]} was not asked in round {self.event.round}")
+            raise UsageError(f"{what} {strangers[0]} was not asked in round {self.round.number}")
         return at
 
 
