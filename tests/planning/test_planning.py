@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie import AvailabilityLog, UsageError, planning
+from coterie import AvailabilityLog, UsageError, planning, simulation
 from coterie.planning import KnownDropout, RecordedAvailability, feasible_levels, options, recommend
 from coterie.selection import (
     BatchSelector,
@@ -22,6 +22,12 @@ from coterie.selection import (
 from coterie.theory import cardinality
 
 PAPER = [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+def options_of(population, levels, per_round, churn=None, *, mixing=0.0, deal=False):
+    """The options at some levels, with plans made and judged on the same users."""
+    makers = planning.plan_makers(population, mixing, 0, deal=deal)
+    return list(options(levels, per_round, makers, population, churn))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +56,7 @@ def test_mean_cardinality_over_the_papers_dropouts(privacy, maker, expected):
 def test_equal_dropout_gives_theorem_1(dropout, privacy):
     """With one dropout probability C is Theorem 1's closed form and F is 0, for both kinds of plan."""
     population = KnownDropout(np.full(120, dropout), 0)
-    for option in options([privacy], 12, population, population):
+    for option in options_of(population, [privacy], 12):
         assert option.trade.cardinality == pytest.approx(
             cardinality(120, 12, privacy, dropout), rel=1e-9, abs=1e-12
         )
@@ -154,7 +160,7 @@ def test_levels_shown_are_feasible_and_few(users, data):
 def test_the_rule_picks_the_strongest_level_that_is_cheap_and_fair():
     """The recommendation is the largest T within the limits on rounds and fairness; the fairer plan wins a tie."""
     population = KnownDropout(draw_dropout(PAPER, 120, np.random.default_rng(0)), 0)
-    found = list(options(feasible_levels(120, 12), 12, population, population))
+    found = options_of(population, feasible_levels(120, 12), 12)
     choice, met = recommend(found, 120, 12)
     assert met
     assert choice.rounds_factor <= planning.ROUNDS_LIMIT
@@ -172,7 +178,7 @@ def test_the_rule_picks_the_strongest_level_that_is_cheap_and_fair():
 def test_when_nothing_meets_the_rule_the_nearest_is_offered():
     """With users away three times in four no T > 1 is cheap: the one needing fewest rounds is returned, marked."""
     population = KnownDropout(np.full(120, 0.75), 0)
-    choice, met = recommend(list(options([1, 2, 3, 4], 12, population, population)), 120, 12)
+    choice, met = recommend(options_of(population, [1, 2, 3, 4], 12), 120, 12)
     assert not met
     assert choice.privacy == 2
     said = planning.plan(users=120, per_round=12, dropout=0.75, privacy=2).verdict
@@ -183,7 +189,7 @@ def test_when_nothing_meets_the_rule_the_nearest_is_offered():
 def test_nothing_that_runs_no_round_is_recommended():
     """With users away nine times in ten even T = 2 skips all rounds but one in thousands: nothing is offered."""
     population = KnownDropout(np.full(120, 0.9), 0)
-    tried = list(options([1, 2, 3, 4], 12, population, population))
+    tried = options_of(population, [1, 2, 3, 4], 12)
     assert recommend(tried, 120, 12) == (None, False)
     assert recommend(tried[:1], 120, 12)[0] is tried[0]
 
@@ -201,7 +207,7 @@ def test_nothing_that_runs_no_round_is_recommended():
 def test_churn_equals_a_simulated_year(users, per_round, privacy, dropout, churn):
     """Retired batches, stranded users and C after a year agree with drawing leavers and running the selector."""
     population = KnownDropout(np.full(users, dropout), 0)
-    option = next(iter(options([privacy], per_round, population, population, churn=churn)))
+    option = options_of(population, [privacy], per_round, churn)[0]
     rng = np.random.default_rng(0)
     plan = consecutive(users, privacy)
     retired, stranded, served = [], [], []
@@ -224,7 +230,7 @@ def test_churn_equals_a_simulated_year(users, per_round, privacy, dropout, churn
 def test_homogeneous_batches_are_warned_of_and_mixed_ones_are_not():
     """A sorted plan over different dropouts is warned of; plans that mix are not."""
     population = KnownDropout(draw_dropout(PAPER, 120, np.random.default_rng(0)), 0)
-    found = {option.kind: option for option in options([6], 12, population, population, mixing=0.6)}
+    found = {option.kind: option for option in options_of(population, [6], 12, mixing=0.6)}
     assert "--mixing 0.3" in planning.homogeneity_warning(found["by-availability"], 0.0)
     assert "raise --mixing" in planning.homogeneity_warning(found["by-availability"], 0.1)
     assert planning.homogeneity_warning(found["consecutive"], 0.0) is None
@@ -237,9 +243,7 @@ def test_dealing_separates_neighbours():
     T stays, and where users are equal, so does everything else.
     """
     population = KnownDropout(np.repeat(PAPER, 24), 0)
-    (sorted_, *_), (dealt_, *_) = (
-        list(options([6], 12, population, population, deal=deal)) for deal in (False, True)
-    )
+    (sorted_, *_), (dealt_, *_) = (options_of(population, [6], 12, deal=deal) for deal in (False, True))
     assert (sorted_.kind, dealt_.kind) == ("consecutive", "dealt")
     assert dealt_.privacy == sorted_.privacy
     assert dealt_.homogeneity < 0.2 < sorted_.homogeneity
@@ -288,7 +292,7 @@ def test_a_large_federation_of_reliable_users_meets_the_rule():
     """A simulated gap of one count does not fail the rule where K/N is below one in the simulated rounds."""
     rng = np.random.default_rng(0)
     log = RecordedAvailability(AvailabilityLog(rng.random((40, 5000)) < 0.999), 0)
-    choice, met = recommend(list(options([5, 10], 10, log, log)), 5000, 10)
+    choice, met = recommend(options_of(log, [5, 10], 10), 5000, 10)
     assert met
     assert choice.privacy == 10
 
@@ -298,4 +302,19 @@ def test_a_churn_that_is_no_share_is_refused(rate):
     """Churn must be a probability."""
     population = KnownDropout(np.full(12, 0.1), 0)
     with pytest.raises(UsageError, match="churn"):
-        list(options([3], 6, population, population, churn=rate))
+        options_of(population, [3], 6, rate)
+
+
+def test_dropout_can_be_an_array():
+    """One probability or several: a number, a list and an array of them give the same."""
+    for array, same in ((np.array([0.1, 0.2]), [0.1, 0.2]), (np.float64(0.1), 0.1), ([0.1], 0.1)):
+        first, second = (planning.plan(users=12, per_round=6, dropout=each) for each in (array, same))
+        assert first.record() == second.record()
+
+
+@pytest.mark.parametrize("call", [planning.plan, simulation.simulate])
+def test_a_record_of_other_users_is_refused(call):
+    """A number of users beside a record must be the record's."""
+    log = AvailabilityLog(np.ones((4, 12), dtype=bool))
+    with pytest.raises(UsageError, match="the record is of 12 users, not of 13; leave users out"):
+        call(users=13, per_round=6, availability=log)

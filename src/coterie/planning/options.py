@@ -1,7 +1,7 @@
 """The options a federation has: every feasible T with every kind of plan, and the one to recommend."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,22 +104,18 @@ def feasible_levels(users: int, per_round: int, privacy: int | None = None) -> l
 def options(
     levels: Iterable[int],
     per_round: int,
-    earlier: Population,
+    makers: Mapping[str, PlanMaker],
     later: Population,
-    *,
-    mixing: float = 0.0,
-    deal: bool = False,
     churn: float | None = None,
-    seed: int = 0,
 ) -> Iterator[Option]:
-    """Yield every kind of plan at every level; plans are made from `earlier` users and judged on `later` ones.
+    """Yield every kind of plan at every level, judged on the users as they were `later`.
 
-    The two are the same for known dropout. With a log they are its halves: on the rounds that a plan was made
-    from it would look better than it is.
+    For known dropout they are those that the makers know. Of a log the makers know the first half and `later` is
+    the second: on the rounds that a plan was made from it would look better than it is.
     """
     reference = later.random_cardinality(per_round)
     for privacy in levels:
-        for kind, make in plan_makers(earlier, mixing, seed, deal=deal).items():
+        for kind, make in makers.items():
             plan = make(privacy)
             family = Family(plan, per_round)
             trade = later.trade(plan, per_round)

@@ -162,9 +162,9 @@ def plan(
         )
     earlier, later = halves(population)
     levels = feasible_levels(population.users, per_round, privacy)
-    makers = plan_makers(population, mixing, seed, deal=deal)
+    makers = plan_makers(earlier, mixing, seed, deal=deal)
     candidates: list[Option] = []
-    for option in options(levels, per_round, earlier, later, mixing=mixing, deal=deal, churn=churn, seed=seed):
+    for option in options(levels, per_round, makers, later, churn):
         candidates.append(option)
         progress(len(candidates), len(levels) * len(makers))
     # Whoever asks to deal has a reason in the data against batches of like users; the others are for comparison.
@@ -181,7 +181,7 @@ def plan(
         rule_met=rule_met,
         warnings=() if warning is None else (warning,),
         seed=seed,
-        makers=makers,
+        makers=plan_makers(population, mixing, seed, deal=deal),
     )
 
 
@@ -192,23 +192,24 @@ def _population(
     seed: int,
 ) -> tuple[Population, str]:
     """Return what is known of the users, and a description of it."""
-    if (dropout is None) == (availability is None):
-        raise UsageError("say how often users are away, in one way: by dropout, or by a record of availability")
-    if availability is not None:
+    if availability is not None and dropout is None:
         from coterie.logs import read_availability
 
         log = availability if isinstance(availability, AvailabilityLog) else read_availability(availability, users)
+        if users not in {None, log.users}:
+            raise UsageError(f"the record is of {log.users} users, not of {users}; leave users out")
         _check_users(log.users)
         description = "a record" if isinstance(availability, AvailabilityLog) else str(Path(availability))
         return RecordedAvailability(log, seed), f"availability as in {description}"
+    if dropout is None or availability is not None:
+        raise UsageError("say how often users are away, in one way: by dropout, or by a record of availability")
     if users is None:
         raise UsageError("say how many users there are")
     check_parameters(users, 1)
     _check_users(users)
-    choices = [float(dropout)] if isinstance(dropout, int | float) else list(dropout or ())
-    probabilities = draw_dropout(choices, users, np.random.default_rng(seed))
-    several = f", drawn with seed {seed}" if len(choices) > 1 else ""
-    return KnownDropout(probabilities, seed), f"dropout {','.join(f'{choice:g}' for choice in choices)}{several}"
+    population = KnownDropout(draw_dropout(dropout, users, np.random.default_rng(seed)), seed)
+    choices = [f"{choice:g}" for choice in np.atleast_1d(dropout)]
+    return population, f"dropout {','.join(choices)}{f', drawn with seed {seed}' if len(choices) > 1 else ''}"
 
 
 def _check_users(users: int) -> None:

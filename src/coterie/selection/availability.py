@@ -30,15 +30,16 @@ class AvailabilityModel(Protocol):
         ...
 
 
-def draw_dropout(choices: Sequence[float], users: int, rng: np.random.Generator) -> FloatArray:
-    """Draw each user's dropout probability uniformly from a few values (the paper's "Modeling dropouts").
+def draw_dropout(choices: float | Sequence[float], users: int, rng: np.random.Generator) -> FloatArray:
+    """Draw each user's dropout probability uniformly from one or a few (the paper's "Modeling dropouts").
 
     >>> draw_dropout([0.1, 0.5], users=4, rng=np.random.default_rng(1)).tolist()
     [0.1, 0.5, 0.5, 0.5]
     """
-    if len(choices) == 0:
+    probabilities = check_probabilities(np.atleast_1d(choices), "dropout")
+    if len(probabilities) == 0:
         raise UsageError("no dropout probability was given to draw from")
-    return rng.choice(check_probabilities(choices, "dropout"), size=users)
+    return rng.choice(probabilities, size=users)
 
 
 @dataclass(frozen=True, eq=False)

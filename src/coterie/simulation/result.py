@@ -252,18 +252,19 @@ def _availability(
     if dropout is not None:
         if users is None:
             raise UsageError("say how many users there are")
-        choices = [float(dropout)] if isinstance(dropout, int | float) else list(dropout)
-        probabilities = draw_dropout(choices, users + newcomers, np.random.default_rng(seed))
-        description = f"dropout {','.join(f'{choice:g}' for choice in choices)}, independent"
+        probabilities = draw_dropout(dropout, users + newcomers, np.random.default_rng(seed))
+        description = f"dropout {','.join(f'{choice:g}' for choice in np.atleast_1d(dropout))}, independent"
         return IndependentDropout(probabilities), users, probabilities[:users], description
+    description = "availability as in a record"
     if isinstance(availability, str | os.PathLike):
         from coterie.logs import read_availability
 
         description = f"availability as in {Path(availability)}"
-        log = read_availability(availability, users)
-        return Replay(log), log.users, log.dropout, description
+        availability = read_availability(availability, users)
     if isinstance(availability, AvailabilityLog):
-        return Replay(availability), availability.users, availability.dropout, "availability as in a record"
+        if users not in {None, availability.users}:
+            raise UsageError(f"the record is of {availability.users} users, not of {users}; leave users out")
+        return Replay(availability), availability.users, availability.dropout, description
     assert availability is not None  # noqa: S101 - one of the two is given
     present = availability.users if users is None else users
     shares = getattr(availability, "dropout", None)
