@@ -296,6 +296,18 @@ def test_charters_stay_with_batches_that_stay(location):
             assert again.charters == {0: b"charter 2", 1: b"of six"}
 
 
+def test_looking_at_charters_costs_nothing_and_what_was_seen_stays(location):
+    """They are asked for batch by batch, so they are not copied; one more makes another mapping."""
+    with federation(location) as ledger:
+        before, files = ledger.charters, ledger.files
+        assert ledger.charters is before
+        assert ledger.files is files
+        ledger.add_charters({1: b"charter 1"})
+        ledger.bind({"spec": "ab" * 32})
+        assert before == {0: b"charter 0", 2: b"charter 2"}
+        assert (files, sorted(ledger.charters)) == ({}, [0, 1, 2])
+
+
 @pytest.mark.parametrize(
     ("learned", "lost", "message"),
     [

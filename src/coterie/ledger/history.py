@@ -1,6 +1,6 @@
 """What the records add up to, and the rules that every further one must keep."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import singledispatchmethod
 from typing import TypeAlias
@@ -113,8 +113,9 @@ class History:
         self.keys: list[bytes | None] = []
         self.plan: BatchPlan | None = None
         self.plans = 0
-        self.charters: dict[int, bytes] = {}
-        self.files: dict[str, str] = {}
+        self.charters: Mapping[int, bytes] = {}
+        self.files: Mapping[str, str] = {}
+        """Neither is ever changed in place: whoever was given one keeps what it was."""
         self.open: CurrentRound | None = None
         self.next_round = 0
         self.steps = 0
@@ -183,7 +184,7 @@ class History:
             which = f"{min(again)!r} is bound already" if again else "no file is named"
             raise UsageError(f"{which}; a file is bound once, and for good")
         yield None
-        self.files.update(event.files)
+        self.files = {**self.files, **event.files}
 
     @_rule.register
     def _enrolled(self, event: events.Enrolled, _: int) -> Rule:
@@ -249,7 +250,7 @@ class History:
         if again:
             raise UsageError(f"batch {min(again)} has a charter already, which its members signed for good")
         yield None
-        self.charters.update(charters)
+        self.charters = {**self.charters, **charters}
 
     @_rule.register
     def _retired(self, event: events.Retired, _: int) -> Rule:

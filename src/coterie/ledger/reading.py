@@ -55,8 +55,8 @@ class SnapshotBuilder:
             names=tuple(history.names),
             plan=plan,
             plan_number=history.plans,
-            charters=dict(history.charters),
-            files=dict(history.files),
+            charters=history.charters,
+            files=history.files,
             rounds=tuple(reduce(_with_later, self._later.get(each.number, ()), each) for each in rounds),
             steps=history.steps,
             counts=history.counts.copy(),
@@ -139,7 +139,7 @@ class LedgerReader:
     @property
     def charters(self) -> Mapping[int, bytes]:
         """The charters by batch of the plan in force; a batch that goes on unchanged keeps its charter."""
-        return dict(self._history.charters)
+        return self._history.charters
 
     @property
     def next_round(self) -> int:
@@ -184,7 +184,7 @@ class LedgerReader:
     @property
     def files(self) -> Mapping[str, str]:
         """The SHA-256 of the files that the ledger belongs to, by name."""
-        return dict(self._history.files)
+        return self._history.files
 
     def refresh(self) -> None:
         """Take in what others appended."""
