@@ -34,7 +34,7 @@ _WRITING = {
 }
 
 
-_UNFINISHED = ".coterie-"  # how the names of files begin that are not whole yet
+_UNFINISHED = ".coterie-"
 
 
 @contextmanager
@@ -102,8 +102,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     with writing(path):
         target = _target(path)
-        # A name of its own: made from the target's name it might be too long.
-        temporary = target.parent / f"{_UNFINISHED}{secrets.token_hex(8)}.tmp"
+        temporary = unfinished_file(target.parent)
         file = temporary.open("xb")
         try:
             with file:
@@ -131,8 +130,13 @@ def write_file(path: str | os.PathLike[str], content: bytes | memoryview) -> Non
         file.write(content)
 
 
+def unfinished_file(folder: Path) -> Path:
+    """Return a new name for a file that is not whole yet: made from its final name it might be too long."""
+    return folder / f"{_UNFINISHED}{secrets.token_hex(8)}.tmp"
+
+
 def remove_unfinished(folder: Path) -> None:
-    """Remove what an `atomic_write` that a crash cut off has left anywhere below a folder."""
+    """Remove what writes that a crash cut off have left anywhere below a folder."""
     for left in folder.rglob(f"{_UNFINISHED}*"):
         left.unlink(missing_ok=True)
 

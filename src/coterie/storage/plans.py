@@ -3,14 +3,13 @@
 import os
 from collections.abc import Iterator
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.storage.files import atomic_write, reading
+from coterie.storage.files import atomic_write, read_file
 from coterie.values import BatchPlan, IntArray
 from coterie.values.checks import frozen, starts_of
 
@@ -47,6 +46,7 @@ def write_plan(plan: BatchPlan, path: str | os.PathLike[str]) -> None:
     """Write a plan to a JSON file, whole or not at all.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> plan = BatchPlan.from_batches(users=5, privacy=2, batches=[[0, 1], [2, 3, 4]])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "plan.json"
@@ -73,33 +73,27 @@ def write_plan(plan: BatchPlan, path: str | os.PathLike[str]) -> None:
 
 def read_plan(path: str | os.PathLike[str]) -> BatchPlan:
     """Read a plan from a JSON file of `write_plan`; white space may differ."""
-    with reading(path):
-        data = Path(path).read_bytes()
-    kind = _decode(path, data, _PlanFormat)
+    name, data = os.fspath(path), read_file(path)
+    kind = _decode(name, data, _PlanFormat)
     if kind.format != _FORMAT:
-        raise UsageError(f"{os.fspath(path)} has the format {kind.format!r}; give a plan, {_FORMAT!r}")
+        raise UsageError(f"{name} has the format {kind.format!r}; give a plan, {_FORMAT!r}")
     if kind.version != _VERSION:
         raise UsageError(
-            f"{os.fspath(path)} has the version {kind.version}; this Coterie reads version {_VERSION}: "
-            f"write the plan anew, or use the Coterie that wrote it"
+            f"{name} has the version {kind.version}; this Coterie reads version {_VERSION}: write the plan anew, "
+            f"or use the Coterie that wrote it"
         )
-    file = _decode(path, data, _PlanFile)
-    _check_users(path, file.users, len(data))
-    members, starts = _members(path, file.batches)
+    file = _decode(name, data, _PlanFile)
+    limit = max(_FREE_USERS, _USERS_PER_BYTE * len(data))  # memory must not follow a claim
+    if file.users > limit:
+        raise UsageError(
+            f"{name} is not a plan: {file.users} users are more than {limit}, the limit for a plan of {len(data)} "
+            f"bytes"
+        )
+    members, starts = _members(name, file.batches)
     try:
         return BatchPlan(file.users, file.privacy, members, starts, file.names)
     except UsageError as error:
-        raise UsageError(f"{os.fspath(path)}: {error}") from error
-
-
-def _check_users(path: str | os.PathLike[str], users: int, size: int) -> None:
-    """Refuse a plan with far more users than its batches can hold: memory must not follow a claim."""
-    limit = max(_FREE_USERS, _USERS_PER_BYTE * size)
-    if users > limit:
-        raise UsageError(
-            f"{os.fspath(path)} is not a plan: {users} users are more than {limit}, the limit for a plan of "
-            f"{size} bytes"
-        )
+        raise UsageError(f"{name}: {error}") from error
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -128,16 +122,16 @@ def _encode_batches(plan: BatchPlan) -> Iterator[bytes]:
         yield msgspec.json.encode(batches)[1:-1].replace(b"],[", b"],\n[")
 
 
-def _decode(path: str | os.PathLike[str], data: bytes, kind: type[_T]) -> _T:
+def _decode(name: str, data: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{os.fspath(path)} is not a plan: {error}") from error
+        raise UsageError(f"{name} is not a plan: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{os.fspath(path)} is not JSON, or is cut off: {error}") from error
+        raise UsageError(f"{name} is not JSON, or is cut off: {error}") from error
 
 
-def _members(path: str | os.PathLike[str], batches: msgspec.Raw) -> tuple[IntArray, IntArray]:
+def _members(name: str, batches: msgspec.Raw) -> tuple[IntArray, IntArray]:
     """Return the members of all batches, and where each batch starts; a batch at a time is in Python integers."""
     decoder = msgspec.json.Decoder(list[_Count])
     sizes: list[int] = []
@@ -154,6 +148,6 @@ def _members(path: str | os.PathLike[str], batches: msgspec.Raw) -> tuple[IntArr
         try:
             msgspec.json.decode(batches, type=list[list[_Count]])  # all at once, which tells where it is wrong
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"{os.fspath(path)} is not a plan: in its batches, {error}") from error
+            raise UsageError(f"{name} is not a plan: in its batches, {error}") from error
         raise
     return frozen(members), starts_of(sizes)  # frozen, so that the plan takes them without a copy

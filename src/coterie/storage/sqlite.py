@@ -1,7 +1,6 @@
 """Durable SQLite files, for ledger and device: made whole or not at all, and their refusals explained."""
 
 import os
-import secrets
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.errors import UsageError
-from coterie.storage.files import reading, sync_folder, writing
+from coterie.storage.files import reading, sync_folder, unfinished_file, writing
 
 # A rollback journal that is deleted to commit (SQLite's DELETE mode), not a write-ahead log: after a commit the
 # content is in one file, which can be copied or moved as it is. EXTRA syncs the folder after the deletion, where
@@ -59,8 +58,7 @@ class FileKind:
         one, from its first byte on.
         """
         target = Path(os.path.realpath(path))
-        # Finished under a name that nobody knows, so that `path` is never half a file.
-        temporary = target.parent / f".coterie-{secrets.token_hex(8)}.tmp"
+        temporary = unfinished_file(target.parent)
         with writing(path):
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             try:
