@@ -1,5 +1,7 @@
 """Simulation gives the paper's measures, the same whatever computes them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -143,6 +145,19 @@ def test_comings_and_goings_keep_the_level():
     assert found["T4"].mean("skipped")[-1] < 0.05
     assert emptied["T4"].lowest_strong[-1] >= 4
     assert emptied["T4"].mean("skipped")[-1] > 0.3
+
+
+def test_users_join_a_plan_that_has_names():
+    """Names mean nothing in a simulation: with and without them the same rounds come out."""
+    plan = consecutive(12, 3)
+    named = replace(plan, names=tuple(f"user {user}" for user in range(12)))
+    plain, other = (
+        simulation.simulate(
+            users=12, per_round=6, schemes=[], plan=each, dropout=0.1, rounds=40, trials=1, joining=0.5
+        )
+        for each in (plan, named)
+    )
+    assert plain.record() == other.record()
 
 
 def test_a_selector_of_batches_need_not_be_ours():

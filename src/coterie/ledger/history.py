@@ -169,7 +169,9 @@ class History:
 
     @_rule.register
     def _created(self, event: events.Created, _: int) -> Rule:
-        if event.version != events.VERSION or not event.ledger:
+        if not event.ledger:
+            raise UsageError("the ledger has no name of its own")
+        if event.version != events.VERSION:
             raise UsageError(
                 f"the records have the version {event.version}; this Coterie reads version {events.VERSION}: use "
                 f"the one that wrote them"
@@ -397,7 +399,7 @@ class History:
 
     def _check_known(self, number: int) -> None:
         if number >= self.next_round:
-            raise UsageError(f"round {number} is not known; the last round is {self.next_round - 1}")
+            raise UsageError(f"round {number} is not known: the next round is {self.next_round}")
 
 
 def _successors(before: BatchPlan | None, plan: BatchPlan) -> tuple[dict[int, int], IntArray]:

@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import islice
 
@@ -94,7 +94,9 @@ class _Population:
         self._simulation = simulation
         self._scheme = scheme
         self._selector: Selector | None = scheme.selector
-        self._plan: BatchPlan | None = scheme.selector.plan if isinstance(scheme.selector, PlanSelector) else None
+        self._plan: BatchPlan | None = None
+        if isinstance(scheme.selector, PlanSelector):
+            self._plan = replace(scheme.selector.plan, names=None)  # newcomers have none
         self._present = np.arange(simulation.availability.users) < simulation.users
         self._from_start = self._present.copy()
         self._arrivals = simulation.users
@@ -111,11 +113,11 @@ class _Population:
         leaving = np.flatnonzero(self._present & (world.random(capacity) < self._simulation.leaving))
         self._present[leaving] = False
         self._from_start[leaving] = False
-        if isinstance(self._scheme.selector, PlanSelector) and (newcomers or len(leaving)):
-            self._regroup(self._scheme.selector)
+        selector = self._scheme.selector
+        if self._plan is not None and isinstance(selector, PlanSelector) and (newcomers or len(leaving)):
+            self._regroup(selector, self._plan)
 
-    def _regroup(self, first: PlanSelector) -> None:
-        plan = first.plan if self._plan is None else self._plan
+    def _regroup(self, first: PlanSelector, plan: BatchPlan) -> None:
         ready = (self._arrivals - plan.users) // plan.privacy * plan.privacy
         if ready:
             plan = join(plan, ready)
