@@ -147,6 +147,26 @@ def test_comings_and_goings_keep_the_level():
     assert emptied["T4"].mean("skipped")[-1] > 0.3
 
 
+def test_users_who_never_come_are_not_there():
+    """A model of more users than take part is one of the first of them: nobody else is chosen, or counted in F."""
+    availability = IndependentDropout(np.full(20, 0.1))
+    schemes = (Scheme("random", RandomSelector(6)), Scheme("T3", batches(3, 12, 6)))
+    world = Simulation(12, 6, 100, schemes, availability)
+    assert trial_log(world, 0).participants.tolist() == list(range(12))
+    found = summaries(world, trials=1)
+    assert found["random"].mean("isolated_share")[-1] == 1
+    assert found["T3"].mean("fairness_gap")[-1] < 0.05
+
+
+def test_the_isolated_share_is_one_of_the_users_who_came():
+    """Where random selection has isolated everybody who ever came, the share is 1, whoever could still come."""
+    result = simulation.simulate(
+        users=12, per_round=6, dropout=0.1, schemes=["random"], rounds=400, trials=1, joining=0.02
+    )
+    assert len(trial_log(result.simulation, 0).participants) < result.simulation.availability.users
+    assert result.columns["isolated_share"].tolist() == [1.0]
+
+
 def test_users_join_a_plan_that_has_names():
     """Names mean nothing in a simulation: with and without them the same rounds come out."""
     plan = consecutive(12, 3)

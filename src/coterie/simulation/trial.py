@@ -78,7 +78,7 @@ def run_trial(
         gap = population.gap(measures.participation) / (round_ + 1) if population.changes else now.fairness_gap
         table[:, round_] = (
             now.strong,
-            isolation.share(now.strong),
+            isolation.share(now.strong, population.arrivals),
             gap,
             gap * (round_ + 1) / max(measures.completed, 1),
             now.cardinality,
@@ -99,17 +99,18 @@ class _Population:
             self._plan = replace(scheme.selector.plan, names=None)  # newcomers have none
         self._present = np.arange(simulation.availability.users) < simulation.users
         self._from_start = self._present.copy()
-        self._arrivals = simulation.users
-        self.changes = bool(simulation.leaving or simulation.joining)
+        self.arrivals = simulation.users
+        """How many users have been there so far, those who left included."""
+        self.changes = bool(simulation.leaving or simulation.joining) or not self._present.all()
 
     def turn_over(self, world: np.random.Generator) -> None:
         """Let users come and go before a round: newcomers wait until whole batches of them are there."""
         if not self.changes:
             return
         capacity = len(self._present)
-        newcomers = min(int(world.poisson(self._simulation.joining)), capacity - self._arrivals)
-        self._present[self._arrivals : self._arrivals + newcomers] = True
-        self._arrivals += newcomers
+        newcomers = min(int(world.poisson(self._simulation.joining)), capacity - self.arrivals)
+        self._present[self.arrivals : self.arrivals + newcomers] = True
+        self.arrivals += newcomers
         leaving = np.flatnonzero(self._present & (world.random(capacity) < self._simulation.leaving))
         self._present[leaving] = False
         self._from_start[leaving] = False
@@ -118,7 +119,7 @@ class _Population:
             self._regroup(selector, self._plan)
 
     def _regroup(self, first: PlanSelector, plan: BatchPlan) -> None:
-        ready = (self._arrivals - plan.users) // plan.privacy * plan.privacy
+        ready = (self.arrivals - plan.users) // plan.privacy * plan.privacy
         if ready:
             plan = join(plan, ready)
         plan = leave(plan, np.flatnonzero(~self._present[: plan.users]))
@@ -157,7 +158,7 @@ class _Isolation:
         self._isolated = IsolatedUsers(users) if users <= MOST_USERS_FOR_ISOLATION else None
         self.pending: list[IntArray] = []
 
-    def share(self, strong: int) -> float:
+    def share(self, strong: int, users: int) -> float:
         # The weak level is at least the strong one: with two or more, nobody is isolated.
         if strong > 1:
             return 0.0
@@ -168,7 +169,7 @@ class _Isolation:
             for members in self.pending:
                 self._isolated.add(members)
         self.pending.clear()
-        return len(self._isolated.users) / self._users
+        return len(self._isolated.users) / users
 
 
 def run_trials(simulation: Simulation, trials: int, processes: int) -> Iterator[list[Trial]]:
