@@ -83,14 +83,12 @@ class TradeOff:
     @cached_property
     def columns(self) -> dict[str, Any]:
         """The options as columns: an array for each measure, ready for a data frame."""
-        columns: dict[str, Any] = {
-            "privacy": np.array([option.privacy for option in self.options]),
-            "plan": np.array([option.kind for option in self.options]),
-            "batches": np.array([option.batches for option in self.options]),
-        }
-        for name in ("cardinality", "skipped", "fairness_gap"):
-            columns[name] = np.array([getattr(option.trade, name) for option in self.options])
-        columns["rounds_factor"] = np.array([option.rounds_factor for option in self.options])
+        names = ("privacy", "plan", "batches", "cardinality", "skipped", "fairness_gap")
+        rows = [_option_record(option) for option in self.options]
+        columns: dict[str, Any] = {name: np.array([row[name] for row in rows]) for name in names}
+        columns["rounds_factor"] = np.array(
+            [option.rounds_factor for option in self.options]
+        )  # also infinite ones
         return columns
 
     def record(self) -> dict[str, Any]:
