@@ -120,7 +120,7 @@ class History:
         self.next_round = 0
         self.steps = 0
         """How many rounds came to an end."""
-        self.asked, self.lost = NOBODY, NOBODY
+        self.times_asked, self.times_lost = NOBODY, NOBODY
         """In how many rounds each user was asked, and lost, by itself or with its batch."""
         self.counts = NOBODY
         """In how many committed rounds each user was included."""
@@ -131,8 +131,8 @@ class History:
         self.retired_users: BoolArray = np.zeros(0, dtype=np.bool_)
         self.retirements: list[BatchChange] = []
         self.overrides: list[BatchChange] = []
-        self._refined = NOBODY
-        """The partition by the batches of which `last_batch` is about to forget, or forgot."""
+        self._earlier_partition = NOBODY
+        """What `partition` was when the plan came into force, or a batch of it was overridden."""
         self._name_set: set[str] = set()
 
     def apply(self, event: events.Event, time: int) -> Round | None:
@@ -156,7 +156,8 @@ class History:
 
     def partition(self) -> IntArray:
         """Return the common refinement of all batches that were ever asked, as `Snapshot` describes it."""
-        partition = self._refined.copy()
+        # Under one plan `last_batch` forgets only batches of plans before, which are in the earlier partition.
+        partition = self._earlier_partition.copy()
         ever: IntArray = np.flatnonzero((partition >= 0) | (self.last_batch != FREE))
         keys = partition[ever] * (len(partition) + 1) + self.last_batch[ever]
         partition[ever] = np.unique(keys, return_inverse=True)[1]
@@ -204,11 +205,12 @@ class History:
         self.names.extend(event.names)
         self.keys.extend(event.keys)
         none, free = np.zeros(len(event.names), dtype=np.int64), np.full(len(event.names), FREE)
-        self.asked, self.lost = np.concatenate((self.asked, none)), np.concatenate((self.lost, none))
+        self.times_asked = np.concatenate((self.times_asked, none))
+        self.times_lost = np.concatenate((self.times_lost, none))
         self.counts = np.concatenate((self.counts, none))
         self.last_batch = np.concatenate((self.last_batch, free))
         self.retired_users = np.concatenate((self.retired_users, none > 0))
-        self._refined = np.concatenate((self._refined, free))
+        self._earlier_partition = np.concatenate((self._earlier_partition, free))
 
     @_rule.register
     def _planned(self, event: events.Planned, _: int) -> Rule:
@@ -224,7 +226,7 @@ class History:
         plan = BatchPlan(event.users, event.privacy, event.batches.members, event.batches.starts, names)
         check_successor(plan, self.plan, self.last_batch, self.retired_users)
         yield None
-        self._refined = self.partition()
+        self._earlier_partition = self.partition()
         same, left_out = _successors(self.plan, plan)
         if self.plan is not None:
             left_out = left_out[~self.retired[left_out]]
@@ -269,7 +271,7 @@ class History:
     def _overridden(self, event: events.Overridden, _: int) -> Rule:
         plan = self._check_batches(event.plan, event.batches, "overridden")
         yield None
-        self._refined = self.partition()
+        self._earlier_partition = self.partition()
         self.last_batch[plan.members_of(event.batches)] = FREE
         self.charters = {b: c for b, c in self.charters.items() if b not in set(event.batches.tolist())}
         self.overrides += self._changes(plan, event.batches, event.reason)
@@ -308,7 +310,7 @@ class History:
         yield None
         self.open = current
         self.next_round += 1
-        self.asked[current.users] += 1
+        self.times_asked[current.users] += 1
         if self.plan is not None:
             batches = self.plan.batch_of[current.users]
             _, smallest, batch = np.unique(batches, return_index=True, return_inverse=True)
@@ -335,7 +337,7 @@ class History:
         self.steps += 1
         included = current.included(learned, alone, lost) if event.committed else NOBODY
         self.counts[included] += 1
-        self.lost[current.users_lost(lost)] += 1
+        self.times_lost[current.users_lost(lost)] += 1
         if self.plan is not None and len(lost) < len(current.asked):
             # Where nobody came through, the fault may be anybody's: no batch's record is touched.
             failed = np.isin(current.asked, list(lost))
