@@ -26,7 +26,7 @@ class Trial:
 
     strong: FloatArray
     isolated_share: FloatArray
-    """NaN where it is not measured."""
+    """Of all users who have come so far; NaN where it is not measured."""
     fairness_gap: FloatArray
     fairness_gap_completed: FloatArray
     cardinality: FloatArray
