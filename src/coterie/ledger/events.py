@@ -31,9 +31,11 @@ LARGEST = 1 << 27
 VERSION = 2
 """Of the records' form; `Created` says it."""
 
+EXACT = 1 << 53
+"""Integers in JSON stay below, so that every reader reads them exactly, also as a float."""
+
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound="Event")
-_NUMBERS = 1 << 53  # integers in JSON stay below, so that every reader reads them exactly
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _WIDTHS = (1, 2, 4, 8)
 
@@ -259,7 +261,7 @@ def _are_digests(value: object) -> bool:
     return isinstance(value, dict) and all(name and _is_digest(each) for name, each in value.items())
 
 
-Number: TypeAlias = Annotated[int, Inline(lambda value: type(value) is int and 0 <= value < _NUMBERS)]
+Number: TypeAlias = Annotated[int, Inline(lambda value: type(value) is int and 0 <= value < EXACT)]
 """An integer from 0 up."""
 TextField: TypeAlias = Annotated[str, Inline(lambda value: isinstance(value, str))]
 Flag: TypeAlias = Annotated[bool, Inline(lambda value: isinstance(value, bool))]

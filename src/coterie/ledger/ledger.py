@@ -36,7 +36,6 @@ Clock: TypeAlias = Callable[[], int]
 
 _DIGEST_BYTES = 32  # of SHA-256
 _PAUSE = 0.01  # seconds between two attempts to claim
-_EXACT = 1 << 53  # integers from here on are not exact as a float, nor for every reader of JSON
 
 
 def system_clock() -> int:
@@ -347,7 +346,7 @@ def _plain_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for name, value in metrics.items():
         try:
-            whole = isinstance(value, int | np.integer) and abs(value) < _EXACT
+            whole = isinstance(value, int | np.integer) and abs(value) < events.EXACT
             numbers[str(name)] = int(value) if whole else float(value)
         except (TypeError, ValueError, OverflowError):
             raise UsageError(f"the metric {name!r} is {value!r:.40}; give a number") from None
