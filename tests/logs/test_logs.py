@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as stn
 from pyarrow import parquet as pq
 
 from coterie import LogBuilder, ParticipationLog, UsageError
-from coterie.logs import csv, parquet, read_availability, write_log
+from coterie.logs import parquet, read_availability, table, write_log
 from coterie.logs.parquet import Columns
 from coterie.logs.source import read_source
 from support.logs import only_log
@@ -55,7 +55,7 @@ def test_numbered_users_come_back(tmp_path_factory, form, log, size):
     """A log without names comes back as it was, given the number of users."""
     path = tmp_path_factory.getbasetemp() / f"numbered.{form}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv, "_PIECE", size)
+        patch.setattr(table, "_PIECE", size)
         write_log(log, path)
         assert only_log(path, users=log.users) == log
 
@@ -70,7 +70,7 @@ def test_named_users_come_back(tmp_path_factory, form, log, size):
         return
     path = tmp_path_factory.getbasetemp() / f"named.{form}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv, "_PIECE", size)
+        patch.setattr(table, "_PIECE", size)
         write_log(log, path)
         assert only_log(path) == log
 
@@ -112,7 +112,7 @@ def csv_log(tmp_path, content, **options):
 @pytest.mark.parametrize("size", [1, 2, 256])
 def test_forms_of_the_same_log(tmp_path, monkeypatch, content, size):
     """The order of rows and columns, line ends, blank lines, quotes and a byte-order mark change nothing."""
-    monkeypatch.setattr(csv, "_PIECE", size)
+    monkeypatch.setattr(table, "_PIECE", size)
     log = csv_log(tmp_path, content)
     assert log == ParticipationLog.from_dense([[1, 1], [0, 1]], names=["a", "b"])
 
@@ -196,7 +196,7 @@ def test_order_and_names_of_users(tmp_path, users, given, names):
 @pytest.mark.parametrize("size", [1, 256])
 def test_bad_files_are_refused(tmp_path, monkeypatch, content, message, size):
     """Whatever is wrong, the message names the file, the line, the value, and what to do."""
-    monkeypatch.setattr(csv, "_PIECE", size)
+    monkeypatch.setattr(table, "_PIECE", size)
     with pytest.raises(UsageError, match=f"log.csv.*{message}"):
         csv_log(tmp_path, content)
 

@@ -52,6 +52,22 @@ def test_a_matrix_without_names(tmp_path):
     assert read.understanding.round_rule == "each row, in the order of the file"
 
 
+def test_lists_without_a_round(tmp_path):
+    """Where a column has lists and none has rounds, each row is a round; without users it has no result."""
+    read = read_log(written(tmp_path / "log.csv", "clients\nann;bob\n[]\nbob;cas\n"))
+    assert [round_ for round_, _ in read.log.sets()] == [0, 2]
+    assert read.log.first == 0
+    assert read.understanding.round_rule == "each row, in the order of the file"
+
+
+def test_columns_of_one_round_count_once(tmp_path):
+    """Two columns that name one round are one round, with a warning for a user who stands in both."""
+    read = read_log(written(tmp_path / "log.csv", "client,r3,r03,r4\nann,1,1,0\nbob,0,1,1\ncas,0,0,1\n"))
+    assert read.log == SAME
+    assert read.understanding.round_rule == "a column, numbered by the number in values such as 'r3' of the header"
+    assert "the user 'ann' stands twice in round 3" in read.understanding.warnings[0]
+
+
 def test_parquet_with_other_names_and_times(tmp_path):
     """Columns of a Parquet file are guessed, too; times in it are grouped into rounds."""
     start = datetime(2026, 5, 1, tzinfo=UTC)

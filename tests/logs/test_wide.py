@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 
 from coterie import ParticipationLog, UsageError
-from coterie.logs import csv
+from coterie.logs import table
 from support.logs import only_log
 
 
@@ -33,7 +33,7 @@ def test_a_matrix_comes_back(tmp_path_factory, matrix, first, size):
     path.write_text("\n".join(lines) + "\n")
     expected = ParticipationLog.from_dense(matrix, rounds=range(first, first + len(matrix)), names=names)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv, "_PIECE", size)
+        patch.setattr(table, "_PIECE", size)
         assert only_log(path) == expected
 
 

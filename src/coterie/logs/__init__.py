@@ -1,8 +1,8 @@
 """Participation and availability logs as files, as platforms write them.
 
 `source` reads the bytes once and tells what was understood. `csv`, `json` and `parquet` turn them into a `table`
-of text, or into lists of users; `columns` guesses what it says; `rows` and `forms` make the log. From Coterie's
-own JSON lines all of a log comes back.
+of text, or into lists of users. `table` guesses which of its `columns` says what, `layouts` makes rows of it, and
+`rows` makes the log. From Coterie's own JSON lines all of a log comes back.
 
 In: a file as some platform wrote it: CSV, JSON, Parquet.
 Out: a `ParticipationLog` or an `AvailabilityLog`, and what was understood.
@@ -15,21 +15,11 @@ from pathlib import Path
 from coterie.errors import UsageError
 from coterie.logs.columns import Choice
 from coterie.logs.csv import csv_table, write_csv
-from coterie.logs.json import (
-    Sets,
-    has_head,
-    has_lines,
-    is_json,
-    read_json,
-    read_json_lines,
-    read_lines,
-    write_lines,
-)
+from coterie.logs.json import has_head, has_lines, is_json, read_json, read_json_lines, read_lines, write_lines
+from coterie.logs.layouts import content_log
 from coterie.logs.parquet import Columns, is_parquet, write_parquet
-from coterie.logs.rows import Rows, availability_log, check_log, participation_log
-from coterie.logs.source import LogFile, Reading, Source, Understanding, read_source
-from coterie.logs.table import LogTable, describe_columns, guess_layout, long_rows
-from coterie.logs.wide import read_transposed, read_wide, sets_rows, table_sets
+from coterie.logs.rows import availability_log, check_log
+from coterie.logs.source import LogFile, Source, Understanding, read_source
 from coterie.storage.files import atomic_write
 from coterie.values import AvailabilityLog, ParticipationLog
 
@@ -141,49 +131,17 @@ def write_log(log: ParticipationLog, path: str | os.PathLike[str]) -> None:
             write_parquet(log, file)
 
 
-def _read(source: Source, choice: Choice) -> Reading:
+def _read(source: Source, choice: Choice) -> tuple[ParticipationLog, Understanding]:
     """Make a log of a file's content, whatever its form is."""
     if choice.delimiter is not None and (is_parquet(source) or is_json(source)):
         kind = "Parquet" if is_parquet(source) else "JSON"
         raise UsageError(f"{source.name} is {kind}, on which --delimiter has no effect; leave it out")
     if is_parquet(source):
-        return _from_table(Columns(source).table(), choice)
+        return content_log(Columns(source).table(), choice)
     if not is_json(source):
-        return _from_table(csv_table(source, choice), choice)
-    lines = has_lines(source)
-    if lines and has_head(source):
+        return content_log(csv_table(source, choice), choice)
+    if not has_lines(source):
+        return content_log(read_json(source, choice), choice)
+    if has_head(source):
         return read_lines(source, choice), Understanding("JSON lines", "sets", "", exact=True)
-    content = read_json_lines(source, choice) if lines else read_json(source, choice)
-    if isinstance(content, LogTable):
-        return _from_table(content, choice)
-    return _from_sets(source.name, content, choice)
-
-
-def _from_table(table: LogTable, choice: Choice) -> Reading:
-    layout = guess_layout(table, choice)
-    match layout.form:
-        case "wide":
-            return read_wide(table, layout, choice)
-        case "transposed":
-            return read_transposed(table, layout, choice)
-        case "sets" if table.column is not None:
-            raise UsageError(f"{table.name} has its users in lists; give a row for each user and round")
-        case "sets":
-            of = describe_columns(table, layout)
-            sets = Sets(table.syntax, table_sets(table, layout), of.round_column, of.user_column, table.unit)
-            log, understanding = _from_sets(table.name, sets, choice)
-            return log, replace(understanding, delimiter=table.delimiter)
-    return _from_rows(*long_rows(table, layout), choice)
-
-
-def _from_sets(name: str, content: Sets, choice: Choice) -> Reading:
-    rows, numbering = sets_rows(name, content.round_column or "round", content.sets, content.unit)
-    rule = numbering.rule if content.round_column else "an entry of the outermost list or object"
-    understanding = Understanding(content.syntax, "sets", rule, content.round_column, content.user_column)
-    return _from_rows(rows, understanding, choice)
-
-
-def _from_rows(rows: Rows, understanding: Understanding, choice: Choice) -> Reading:
-    log, duplicates, warning = participation_log(rows, choice.users, choice.rounds)
-    warnings = (*understanding.warnings, *((warning,) if warning else ()))
-    return log, replace(understanding, duplicates=duplicates, warnings=warnings)
+    return content_log(read_json_lines(source, choice), choice)

@@ -1,7 +1,7 @@
 """The columns of a log: which says the round, which the user, and the rounds that numbers, times or texts make."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -200,6 +200,13 @@ _FIRST_DAY = 19_000_101  # 1 January 1900 as an integer
 _NAMED_ROUND = re.compile(r"(?:r|rnd|round|t|step|iter|iteration|epoch)[-_ .]?[0-9]{1,18}", re.ASCII)
 
 
+def coded(texts: Iterable[str]) -> tuple[list[str], IntArray]:
+    """Return the different texts, in the order in which they come, and each one's place among them."""
+    places: dict[str, int] = {}
+    codes = [places.setdefault(text, len(places)) for text in texts]
+    return list(places), np.array(codes, dtype=np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Rounds:
     """The number of the round of each row, and how it was made."""
@@ -213,7 +220,7 @@ class Rounds:
 def number_rounds(
     column: str, labels: Sequence[str], rows: IntArray, users: IntArray, place: Callable[[int], str]
 ) -> Rounds:
-    """Number the rounds of a column: row r holds `labels[rows[r]]` for the user `users[r]`.
+    """Number the rounds of a column, called `column`: row r holds `labels[rows[r]]` for the user `users[r]`.
 
     `place` says where a row stands. Numbers stay as they are. Times are grouped into rounds, which are numbered
     from 0; so are texts, in the order of their first rows.
@@ -227,7 +234,7 @@ def number_rounds(
         if max(values) > MAX_NUMBER:
             bad = int(np.argmax([value > MAX_NUMBER for value in values]))
             raise UsageError(f"{place(_row(rows, bad))}: the round {labels[bad]} is above {MAX_NUMBER}")
-        return Rounds(np.array(values, dtype=np.int64)[rows], f"the number in the column {column!r}", exact=True)
+        return Rounds(np.array(values, dtype=np.int64)[rows], f"the number in {column}", exact=True)
     moments = [parse_time(label) for label in labels]
     if all(each is not None for each in moments):
         return _times(column, np.array(moments, dtype=np.int64), rows, users)
@@ -235,13 +242,13 @@ def number_rounds(
     numbered = [_NUMBERED.fullmatch(label.strip()) for label in labels]
     if all(numbered) and len({match[1] for match in numbered if match}) == 1:
         numbers = np.array([int(match[2]) for match in numbered if match], dtype=np.int64)
-        return Rounds(numbers[rows], f"the number in values such as {labels[0]!r} of the column {column!r}")
+        return Rounds(numbers[rows], f"the number in values such as {labels[0]!r} of {column}")
     if 2 * len(labels) > len(rows):
         raise UsageError(
             f"{place(0)}: the round {labels[rows[0]]!r} is not an integer of 0 or more nor a time, and nearly "
             f"every row has another one; say which column holds the round with --round-column"
         )
-    return Rounds(rows, f"each value of the column {column!r}, in the order of their first rows")
+    return Rounds(rows, f"each value of {column}, in the order of their first rows")
 
 
 def _refuse_other_numbers(
@@ -300,14 +307,14 @@ def _times(column: str, times: IntArray, rows: IntArray, users: IntArray) -> Rou
         if _count_repeats(numbers, users) <= MAX_REPEATED * len(rows):
             return Rounds(
                 numbers,
-                f"times in the column {column!r} without a pause of more than {duration(int(pause))} between them "
+                f"times in {column} without a pause of more than {duration(int(pause))} between them "
                 f"({numbers.max() + 1} rounds, {span})",
             )
     if len(moments) == 1 or 2 * len(moments) <= len(rows):
         count = "1 round" if len(moments) == 1 else f"{len(moments)} rounds"
-        return Rounds(when, f"rows with the same time in the column {column!r} ({count}, {span})")
+        return Rounds(when, f"rows with the same time in {column} ({count}, {span})")
     raise UsageError(
-        f"the times in the column {column!r} ({span}) fall into no clear rounds: there are {len(moments)} "
+        f"the times in {column} ({span}) fall into no clear rounds: there are {len(moments)} "
         f"different ones in {len(rows)} rows, and no pause stands out; add a column with the round, or say which "
         "one it is with --round-column"
     )

@@ -6,92 +6,87 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import BinaryIO
 
-import numpy as np
-
 from coterie.errors import UsageError
 from coterie.logs.columns import LISTS, ROUNDS, TIMES, USERS, Choice, looks_like_round, position
 from coterie.logs.rows import name_problem, set_numbers
 from coterie.logs.source import Source
-from coterie.logs.table import LogTable, Piece
+from coterie.logs.table import LogTable
 from coterie.values import ParticipationLog
 
-# Rows taken at a time: few enough that they stay in the cache and do not wake the garbage collector.
-_PIECE = 256
 _DELIMITERS = (",", ";", "\t", "|", " ")
 _LOOKED_AT = 2**16  # characters in which the delimiter is looked for
 
 
-class DelimitedText:
-    """Delimited text: where its rows begin, and how their fields are parted."""
+def csv_table(source: Source, choice: Choice) -> LogTable:
+    """Return delimited text as a table; without a header the columns are called by their numbers."""
+    encoding = "utf-16" if source.content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    above, delimiter = _opening(source, encoding, choice.delimiter)
+    line, first = next(_rows(source, encoding, above, delimiter), (0, []))
+    if not first:
+        raise UsageError(f"{source.name} is empty; its first line should be round,user")
+    if any(name_problem(field) for field in first if field):
+        raise UsageError(f"{source.name}, line {line}: this is not text in UTF-8; save it in UTF-8")
+    first = [field.strip() for field in first]
+    # A matrix of rounds may have integers among the names of its columns.
+    has_header = not any(map(looks_like_round, first)) or _known_names(first) > 0 or "" in first
+    header = first if has_header else [str(number) for number in range(1, len(first) + 1)]
 
-    def __init__(self, source: Source, choice: Choice) -> None:
-        self._source = source
-        utf16 = source.content.startswith((b"\xff\xfe", b"\xfe\xff"))
-        self._encoding = "utf-16" if utf16 else "utf-8-sig"
-        self._above = 0  # lines above the first row: comments, blank lines, and Excel's sep=
-        self.delimiter = self._opening(choice.delimiter)
-        line, first = next(self._rows(), (0, []))
-        if not first:
-            raise UsageError(f"{source.name} is empty; its first line should be round,user")
-        if any(name_problem(field) for field in first if field):
-            raise UsageError(f"{source.name}, line {line}: this is not text in UTF-8; save it in UTF-8")
-        self.first = [field.strip() for field in first]
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        for line, row in islice(_rows(source, encoding, above, delimiter), int(has_header), None):
+            if len(row) != len(first):
+                raise UsageError(
+                    f"{source.name}, line {line}: the header has {len(first)} fields and this row {len(row)}; "
+                    "complete the row (the file may be cut off here), or say what parts fields with --delimiter"
+                )
+            yield line, row
 
-    def pieces(self, *, has_header: bool) -> Iterator[Piece]:
-        """Yield the rows below the header, all of the full width, with the lines where they begin."""
-        rows = islice(self._rows(), 1 if has_header else 0, None)
-        width = len(self.first)
-        while piece := list(islice(rows, _PIECE)):
-            for line, row in piece:
-                if len(row) != width:
-                    raise UsageError(
-                        f"{self._source.name}, line {line}: the header has {width} fields and this row "
-                        f"{len(row)}; complete the row (the file may be cut off here), or say what parts fields "
-                        "with --delimiter"
-                    )
-            yield np.array([line for line, _ in piece]), [row for _, row in piece]
+    return LogTable(source.name, "CSV", tuple(header), rows, has_header=has_header, delimiter=delimiter)
 
-    def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows that are not blank, each with the line where it begins."""
-        # A byte that is not UTF-8 is let through as a lone surrogate, which no valid text holds, and is refused
-        # where it stands, with its line; the decoder would not know the line.
-        errors = "surrogateescape" if self._encoding == "utf-8-sig" else "replace"
-        text = io.TextIOWrapper(
-            io.BytesIO(self._source.content), encoding=self._encoding, errors=errors, newline=""
-        )
-        for _ in range(self._above):
-            text.readline()
-        reader = csv.reader(text, delimiter=self.delimiter, strict=True, skipinitialspace=self.delimiter == " ")
-        line = self._above + 1
-        try:
-            for row in reader:
-                if row:
-                    yield line, row
-                line = self._above + reader.line_num + 1
-        except csv.Error as error:
-            raise UsageError(
-                f"{self._source.name}, line {line}: the row that begins here is not CSV ({error}); close every "
-                "quote, and write a quote inside a quoted name twice"
-            ) from None
 
-    def _opening(self, chosen: str | None) -> str:
-        """Pass the lines above the first row, and return the delimiter: the one given, or the likeliest."""
-        text = self._source.content[:_LOOKED_AT].decode(self._encoding, errors="replace")
-        lines = text.splitlines() if len(self._source.content) < _LOOKED_AT else text.splitlines()[:-1]
-        for line in lines:
-            if line.startswith("sep=") and len(line) == len("sep=;"):
-                chosen = chosen or line[-1]
-            elif line.strip() and not line.startswith("#"):
-                break
-            self._above += 1
-        if self._above == len(lines):
-            self._above = 0  # nothing but such lines: let the reader say so
-        if chosen is not None:
-            chosen = chosen.replace("\\t", "\t")
-            if len(chosen) != 1 or chosen in '\r\n"':
-                raise UsageError(f"the delimiter is {chosen!r}; give one character, such as ';', or \\t for a tab")
-            return chosen
-        return max(_DELIMITERS, key=lambda each: _likelihood(lines[self._above : self._above + 20], each))
+def _rows(source: Source, encoding: str, above: int, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that are not blank, each with the line where it begins, but for the lines `above` them."""
+    # A byte that is not UTF-8 is let through as a lone surrogate, which no valid text holds, and is refused
+    # where it stands, with its line; the decoder would not know the line.
+    errors = "surrogateescape" if encoding == "utf-8-sig" else "replace"
+    text = io.TextIOWrapper(io.BytesIO(source.content), encoding=encoding, errors=errors, newline="")
+    for _ in range(above):
+        text.readline()
+    reader = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=delimiter == " ")
+    line = above + 1
+    try:
+        for row in reader:
+            if row:
+                yield line, row
+            line = above + reader.line_num + 1
+    except csv.Error as error:
+        raise UsageError(
+            f"{source.name}, line {line}: the row that begins here is not CSV ({error}); close every quote, and "
+            "write a quote inside a quoted name twice"
+        ) from None
+
+
+def _opening(source: Source, encoding: str, chosen: str | None) -> tuple[int, str]:
+    """Return how many lines stand above the first row (comments, blanks, Excel's sep=), and the delimiter.
+
+    That is the one chosen, or the likeliest.
+    """
+    text = source.content[:_LOOKED_AT].decode(encoding, errors="replace")
+    lines = text.splitlines() if len(source.content) < _LOOKED_AT else text.splitlines()[:-1]
+    above = 0
+    for line in lines:
+        if line.startswith("sep=") and len(line) == len("sep=;"):
+            chosen = chosen or line[-1]
+        elif line.strip() and not line.startswith("#"):
+            break
+        above += 1
+    if above == len(lines):
+        above = 0  # nothing but such lines: let the reader say so
+    if chosen is not None:
+        chosen = chosen.replace("\\t", "\t")
+        if len(chosen) != 1 or chosen in '\r\n"':
+            raise UsageError(f"the delimiter is {chosen!r}; give one character, such as ';', or \\t for a tab")
+        return above, chosen
+    return above, max(_DELIMITERS, key=lambda each: _likelihood(lines[above : above + 20], each))
 
 
 def _likelihood(lines: list[str], delimiter: str) -> tuple[int, int, int]:
@@ -104,22 +99,6 @@ def _likelihood(lines: list[str], delimiter: str) -> tuple[int, int, int]:
     if not rows or len(rows[0]) == 1:
         return 0, 0, 0
     return _known_names(rows[0]), len({len(row) for row in rows}) == 1, len(rows[0])
-
-
-def csv_table(source: Source, choice: Choice) -> LogTable:
-    """Return delimited text as a table; without a header the columns are called by their numbers."""
-    text = DelimitedText(source, choice)
-    # A matrix of rounds may have integers among the names of its columns.
-    has_header = not any(map(looks_like_round, text.first)) or _known_names(text.first) > 0 or "" in text.first
-    header = text.first if has_header else [str(number) for number in range(1, len(text.first) + 1)]
-    return LogTable(
-        source.name,
-        "CSV",
-        tuple(header),
-        lambda: text.pieces(has_header=has_header),
-        has_header=has_header,
-        delimiter=text.delimiter,
-    )
 
 
 def _known_names(row: list[str]) -> int:

@@ -1,7 +1,6 @@
 """JSON: records of a user and a round, records with a list of users, lists by round, and Coterie's own lines."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, BinaryIO, TypeAlias
 
@@ -23,30 +22,18 @@ from coterie.logs.columns import (
     names_round,
     position,
 )
+from coterie.logs.layouts import LearnedSet, Sets, set_places
 from coterie.logs.rows import check_names, set_numbers
-from coterie.logs.source import Source
-from coterie.logs.table import LogTable, Piece, cell_text
-from coterie.logs.wide import LearnedSet, places
+from coterie.logs.source import Source, Understanding
+from coterie.logs.table import LogTable, cell_text
 from coterie.values import ParticipationLog
 from coterie.values.log import learned_set
 
 MAX_DOCUMENT = 128 * 2**20
 """Bytes of a JSON document, or of a line: what is decoded at once takes up to twenty times as much memory."""
-_PIECE = 256
 _LOOKED_AT = 100  # records in which keys are looked for
 
 JsonObject: TypeAlias = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Sets:
-    """Learned sets, and the names of the keys of their rounds and users where they have any."""
-
-    syntax: str
-    sets: list[LearnedSet]
-    round_column: str | None = None
-    user_column: str | None = None
-    unit: str = "entry"
 
 
 def is_json(source: Source) -> bool:
@@ -129,7 +116,8 @@ def read_json(source: Source, choice: Choice) -> LogTable | Sets:
             for index, (key, value) in enumerate(by_round, 1)
             if value
         ]
-        return Sets("JSON", sets)
+        rule = "an entry of the outermost list or object"
+        return Sets(source.name, sets, Understanding("JSON", "sets", rule))
     for index, record in enumerate(document, 1):
         if not isinstance(record, dict):
             raise UsageError(
@@ -166,11 +154,9 @@ def _from_records(
 ) -> LogTable | Sets:
     keys: dict[str, None] = {}
     lists: dict[str, None] = {}
-    for index, (_, record) in enumerate(records()):
+    for _, record in islice(records(), _LOOKED_AT):
         keys |= dict.fromkeys(record)
         lists |= {key: None for key, value in record.items() if isinstance(value, list)}
-        if index == _LOOKED_AT:
-            break
     header = tuple(keys)
     column = choice.user_column if choice.user_column in lists else None
     likely = position(list(lists), LISTS)
@@ -179,15 +165,13 @@ def _from_records(
     if column is not None:
         place = _round_key(name, header, choice)
         sets = [_learned_set(name, unit, line, record, (header[place], column)) for line, record in records()]
-        return Sets(syntax, sets, header[place], column, unit)
+        return Sets(name, sets, Understanding(syntax, "sets", "", header[place], column), unit)
 
-    def pieces() -> Iterator[Piece]:
-        rest = iter(records())
-        while piece := list(islice(rest, _PIECE)):
-            rows = [[cell_text(record.get(key)) for key in header] for _, record in piece]
-            yield np.array([line for line, _ in piece]), rows
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        for line, record in records():
+            yield line, [cell_text(record.get(key)) for key in header]
 
-    return LogTable(name, syntax, header, pieces, unit=unit)
+    return LogTable(name, syntax, header, rows, unit=unit)
 
 
 def _round_key(name: str, header: Sequence[str], choice: Choice) -> int:
@@ -289,7 +273,7 @@ def read_lines(source: Source, choice: Choice) -> ParticipationLog:
             raise UsageError(f"{name}, line {line}: {error}") from error
         sets.append(LearnedSet(line, str(each.round), (), each.set))
     learned = np.array([int(each.round) for each in sets], dtype=np.int64)
-    order = np.lexsort((places(name, sets, learned), learned))
+    order = np.lexsort((set_places(name, sets, learned), learned))
     return ParticipationLog.from_sets(
         total,
         head.rounds,

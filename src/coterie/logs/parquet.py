@@ -10,7 +10,7 @@ import numpy as np
 from coterie.errors import UsageError
 from coterie.logs.rows import set_numbers
 from coterie.logs.source import Source, check_growth
-from coterie.logs.table import Column, LogTable, Piece, cell_text
+from coterie.logs.table import Column, LogTable, cell_text
 from coterie.values import IntArray, ParticipationLog
 
 MAX_ROWS = 2 * 10**8
@@ -45,57 +45,55 @@ class Columns:
     def table(self) -> LogTable:
         """Return the columns as a table of text."""
 
-        def pieces() -> Iterator[Piece]:
-            start = 0
+        def rows() -> Iterator[tuple[int, list[str]]]:
+            line = 1
             with self._damage():
                 for batch in self._file.iter_batches(batch_size=256):
                     columns = [
-                        [texts[place] for place in rows] for texts, rows in map(self._distinct, batch.columns)
+                        [texts[place] for place in places] for texts, places in map(self._distinct, batch.columns)
                     ]
-                    yield (
-                        np.arange(start + 1, start + 1 + batch.num_rows),
-                        list(map(list, zip(*columns, strict=True))),
-                    )
-                    start += batch.num_rows
+                    yield from enumerate(map(list, zip(*columns, strict=True)), line)
+                    line += batch.num_rows
 
-        return LogTable(self._source.name, "Parquet", self.header, pieces, unit="row", column=self.column)
+        return LogTable(self._source.name, "Parquet", self.header, rows, unit="row", column=self.column)
 
     def column(self, column: int, *, strict: bool) -> Column:
         """Return a column's different values as text, and each row's place among them."""
         name, numbers = self.header[column], dict[str, int]()
-        if self._pa.types.is_signed_integer(self._file.schema_arrow.field(column).type):
-            whole = self._integers(name, strict=strict)
-            if whole is not None:
-                return whole
-        codes = [np.zeros(0, dtype=np.int64)]
+        whole, codes = None, [np.zeros(0, dtype=np.int64)]
         with self._damage():
-            for batch in self._file.iter_batches(batch_size=_PIECE, columns=[name]):
-                values = batch.column(0)
-                if strict:
-                    self._check_column(name, values, sum(map(len, codes)))
+            if self._pa.types.is_signed_integer(self._file.schema_arrow.field(column).type):
+                whole = self._integers(name, strict=strict)
+            for values in () if whole else self._values(name, strict=strict):
                 texts, rows = self._distinct(values)
                 ranks = [numbers.setdefault(text, len(numbers)) for text in texts]
                 codes.append(np.array(ranks, dtype=np.int64)[rows])
-        return list(numbers), np.concatenate(codes)
+        return whole or (list(numbers), np.concatenate(codes))
 
     def _integers(self, name: str, *, strict: bool) -> Column | None:
         """Return the same of whole numbers, sorted at once; None if one is missing, or they are too many."""
         if self._file.metadata.num_rows > _MOST_SORTED:
             return None
         pieces = [np.zeros(0, dtype=np.int64)]
-        with self._damage():
-            for batch in self._file.iter_batches(batch_size=_PIECE, columns=[name]):
-                values = batch.column(0)
-                if strict:
-                    self._check_column(name, values, sum(map(len, pieces)))
-                if values.null_count:
-                    return None
-                pieces.append(values.to_numpy())
+        for values in self._values(name, strict=strict):
+            if values.null_count:
+                return None
+            pieces.append(values.to_numpy())
         distinct, first, places = np.unique(np.concatenate(pieces), return_index=True, return_inverse=True)
         order = np.argsort(first)  # as they come in the file
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         return [cell_text(value) for value in distinct[order].tolist()], rank[places]
+
+    def _values(self, name: str, *, strict: bool) -> Iterator[Any]:
+        """Yield the values of a column, piece by piece; `strict` refuses what no round or user can be."""
+        start = 0
+        for batch in self._file.iter_batches(batch_size=_PIECE, columns=[name]):
+            values = batch.column(0)
+            if strict:
+                self._check_column(name, values, start)
+            start += len(values)
+            yield values
 
     def _distinct(self, values: Any) -> tuple[list[str], IntArray]:  # noqa: ANN401 - pyarrow is not typed
         """Return the different values of a piece of a column as text, and each row's place among them."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -21,41 +22,49 @@ _FREE_CELLS = 10**7
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 
 
+UserOrder: TypeAlias = Literal["sorted", "file", "number"]
+"""How users are numbered: by name, as in the file with their names, or as in the file without names."""
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The columns of a log; the user of row r is `names[users[r]]`."""
+    """The rows of a log: row r is of the user `names[users[r]]` and the round `named_rounds[where[r]]`.
+
+    The log has all the rounds named, also those without a row; `origin` says where one of them stands. Without
+    `where` they are row by row.
+    """
 
     path: str
-    rounds: IntArray
-    sets: IntArray | None
+    named_rounds: IntArray
+    origin: Callable[[int], str]
     users: IntArray
     names: Sequence[str]
-    lines: IntArray | None = None  # where each row begins, if the file has lines
-    unit: str = "line"
+    sets: IntArray | None = None
+    where: IntArray | None = None
+    order: UserOrder = "sorted"
 
     def __post_init__(self) -> None:
         check_names(self.names, lambda index: self.place(int(np.argmax(self.users == index))))
 
+    @property
+    def rounds(self) -> IntArray:
+        """The round of each row."""
+        return self.named_rounds if self.where is None else self.named_rounds[self.where]
+
     def place(self, row: int) -> str:
         """Say where a row stands."""
-        return place_of(self.path, self.lines, row, self.unit)
+        return self.origin(row if self.where is None else int(self.where[row]))
 
 
-def place_of(path: str, lines: IntArray | None, row: int, unit: str = "line") -> str:
-    """Say where a row of a file stands: in which line, where it has lines."""
-    return f"{path}, row {row + 1}" if lines is None else f"{path}, {unit} {lines[row]}"
+def places_in(path: str, lines: IntArray | None, unit: str = "line") -> Callable[[int], str]:
+    """Return what says where a row of a file stands: in which line, where it has lines."""
+    return lambda row: f"{path}, row {row + 1}" if lines is None else f"{path}, {unit} {lines[row]}"
 
 
 def check_rows(path: str, count: int) -> None:
     """Refuse a log without a row."""
     if count == 0:
         raise UsageError(f"{path} holds no rows; a log needs at least one (round, user)")
-
-
-def check_user_count(path: str, count: int, users: int | None) -> None:
-    """Refuse a log with more users than the caller says that there are."""
-    if users is not None and users < count:
-        raise UsageError(f"{path} names {count} users, more than the {users} given; give the number of all users")
 
 
 def check_names(names: Sequence[str], place: Callable[[int], str]) -> None:
@@ -99,32 +108,31 @@ def set_numbers(log: ParticipationLog) -> IntArray | None:
 
 def participation_log(
     rows: Rows, users: int | None, rounds: int | None
-) -> tuple[ParticipationLog, int, str | None]:
+) -> tuple[ParticipationLog, int, tuple[str, ...]]:
     """Make the log of the rows; `coterie.logs.read_log` says what `users` and `rounds` do.
 
     Rows that say the same count once; how many were left out comes with the log, and a warning.
     """
     members, names, total = _number_users(rows, users)
-    first, length = span(rows.path, rows.rounds, rounds, rows.place)
-    if rows.sets is None:
-        groups = rows.rounds - first  # a round is a learned set
-    else:
+    first, length = _span(rows, rounds)
+    groups = rows.rounds - first
+    if rows.sets is not None:  # else a round is a learned set
         labels, ranks = np.unique(rows.sets, return_inverse=True)
-        pairs, groups = np.unique((rows.rounds - first) * len(labels) + ranks, return_inverse=True)
+        pairs, groups = np.unique(groups * len(labels) + ranks, return_inverse=True)
     # One key per row, so that one sort orders rounds, sets and users; it stays far below 2^63.
     keys = groups * total + members
     ordered = np.sort(keys)
     repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
-    warning = None
+    warnings: tuple[str, ...] = ()
     if len(repeated):
-        warning = _repeat_warning(rows, np.flatnonzero(keys == ordered[repeated[0]]), len(repeated))
+        warnings = (_repeat_warning(rows, np.flatnonzero(keys == ordered[repeated[0]]), len(repeated)),)
         ordered = np.delete(ordered, repeated)
     groups, members = np.divmod(ordered, total)
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     learned = groups[starts] if rows.sets is None else pairs // len(labels)
     bounds = np.append(starts, len(members))
     log = ParticipationLog(total, length, learned + first, bounds, members, names, first)
-    return log, len(repeated), warning
+    return log, len(repeated), warnings
 
 
 def availability_log(path: str, log: ParticipationLog, *, gaps_allowed: bool) -> AvailabilityLog:
@@ -147,8 +155,9 @@ def availability_log(path: str, log: ParticipationLog, *, gaps_allowed: bool) ->
     return AvailabilityLog(online, log.names)
 
 
-def span(path: str, numbers: IntArray, rounds: int | None, place: Callable[[int], str]) -> tuple[int, int]:
-    """Return the first of the rounds that a log holds, and how many there are; `place` says where one stands."""
+def _span(rows: Rows, rounds: int | None) -> tuple[int, int]:
+    """Return the first of the rounds that a log holds, and how many there are."""
+    numbers = rows.named_rounds
     first, last = int(numbers.min()), int(numbers.max())
     count = last - first + 1
     if rounds is None:
@@ -156,14 +165,14 @@ def span(path: str, numbers: IntArray, rounds: int | None, place: Callable[[int]
         limit = max(_FREE_ROUNDS, _MAX_GAP * len(numbers))
         if count > limit:
             raise UsageError(
-                f"{place(int(np.argmax(numbers)))}: from round {first} to round {last} there are {count} rounds, "
-                f"more than {limit} for the {len(numbers)} rows; number the rounds one after the other, or say "
-                "with --rounds how many there were, or with --round-column which column holds them"
+                f"{rows.origin(int(np.argmax(numbers)))}: from round {first} to round {last} there are {count} "
+                f"rounds, more than {limit} for the {len(numbers)} rows; number the rounds one after the other, "
+                "or say with --rounds how many there were, or with --round-column which column holds them"
             )
         return first, count
     if rounds < count:
         raise UsageError(
-            f"{path} goes from round {first} to round {last}: {count} rounds, more than the {rounds} "
+            f"{rows.path} goes from round {first} to round {last}: {count} rounds, more than the {rounds} "
             f"given; give the number of all rounds, with a result or without"
         )
     if rounds > _MAX_ROUNDS:
@@ -176,7 +185,15 @@ def _number_users(rows: Rows, users: int | None) -> tuple[IntArray, tuple[str, .
     count = len(rows.names)
     if users is not None and not 1 <= users <= _MAX_USERS:
         raise UsageError(f"{users} users were given; there must be between 1 and {_MAX_USERS}")
-    check_user_count(rows.path, count, users)
+    if users is not None and users < count:
+        raise UsageError(
+            f"{rows.path} names {count} users, more than the {users} given; give the number of all users"
+        )
+    if rows.order == "number":
+        return rows.users, None, users or count
+    if rows.order == "file":
+        names = _with_unseen(rows.path, rows.names, users)
+        return rows.users, names, len(names)
     integers = all(map(_INTEGER.fullmatch, rows.names))
     if users is not None and integers:
         # Longer ones are no user's number, and so long ones int() would refuse.
@@ -187,7 +204,7 @@ def _number_users(rows: Rows, users: int | None) -> tuple[IntArray, tuple[str, .
     order = _order(rows.names, integers=integers)
     numbers = np.empty(count, dtype=np.int64)
     numbers[order] = np.arange(count)
-    names = with_unseen(rows.path, [rows.names[index] for index in order.tolist()], users)
+    names = _with_unseen(rows.path, [rows.names[index] for index in order.tolist()], users)
     return numbers[rows.users], names, len(names)
 
 
@@ -200,7 +217,7 @@ def _order(names: Sequence[str], *, integers: bool) -> IntArray:
     return np.array(sorted(range(len(names)), key=key), dtype=np.int64)
 
 
-def with_unseen(path: str, names: list[str], users: int | None) -> tuple[str, ...]:
+def _with_unseen(path: str, names: Sequence[str], users: int | None) -> tuple[str, ...]:
     """Return the names of all `users`: those given, and `unseen-1` and so on for users the file does not name."""
     missing = 0 if users is None else users - len(names)
     if missing == 0:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO
 
 from coterie.errors import UsageError
 from coterie.storage.files import reading
@@ -164,9 +164,6 @@ class Understanding:
             f"a row for each user and round: rounds from the column {self.round_column!r}, users from "
             f"{self.user_column!r}" + (f", learned sets from {self.set_column!r}" if self.set_column else "")
         )
-
-
-Reading: TypeAlias = tuple[ParticipationLog, Understanding]
 
 
 @dataclass(frozen=True)

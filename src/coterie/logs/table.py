@@ -1,7 +1,8 @@
-"""A table of text, whatever file it comes from: what its columns say, and the rows of a log that they make."""
+"""A table of text, whatever file it comes from, and what its columns say."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,45 +10,39 @@ import numpy as np
 from coterie.errors import UsageError
 from coterie.logs.columns import (
     LISTS,
-    OUTCOMES,
     PARTICIPATIONS,
     ROUNDS,
     SETS,
     TIMES,
     USERS,
     WEAK_USERS,
-    YES_NO,
     Choice,
     column_named,
     looks_like_round,
     name_columns,
     names_round,
-    number_rounds,
-    number_sets,
     position,
     truth,
 )
-from coterie.logs.rows import Rows, check_rows, place_of
-from coterie.logs.source import Understanding
-from coterie.values import BoolArray, IntArray
+from coterie.logs.rows import check_rows
+from coterie.values import IntArray
 
-Piece: TypeAlias = tuple[IntArray, list[list[str]]]
-"""Some rows, with the lines where they begin."""
 Column: TypeAlias = tuple[list[str], IntArray]
 """The different texts of a column, in the order of their first rows, and each row's place among them."""
 _LOOKED_AT = 100  # rows in which a column's content is looked at
-_VALUES_SHOWN = 4
+# Rows taken at a time: few enough that they stay in the cache and do not wake the garbage collector.
+_PIECE = 256
 _NO_ROWS: IntArray = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class LogTable:
-    """Named columns of text, and its rows in pieces, as often as they are asked for."""
+    """Named columns of text, and its rows, each with its line, as often as they are asked for."""
 
     name: str
     syntax: str
     header: tuple[str, ...]
-    pieces: Callable[[], Iterator[Piece]]
+    rows: Callable[[], Iterator[tuple[int, list[str]]]]
     has_header: bool = True
     delimiter: str | None = None
     unit: str = "line"
@@ -62,12 +57,7 @@ class LogTable:
 
     def first_rows(self) -> list[list[str]]:
         """Return the rows in which to look at what columns hold."""
-        rows: list[list[str]] = []
-        for _, piece in self.pieces():
-            rows += piece
-            if len(rows) >= _LOOKED_AT:
-                break
-        return rows[:_LOOKED_AT]
+        return [row for _, row in islice(self.rows(), _LOOKED_AT)]
 
     def columns(self, *wanted: int | None, other: int | None = None) -> tuple[dict[int, Column], IntArray | None]:
         """Return columns that are wanted and one that may hold anything, if there are, and the line of each row.
@@ -80,8 +70,10 @@ class LogTable:
         numbers: dict[int, dict[str, int]] = {index: {} for index in indices}
         codes = {index: [_NO_ROWS] for index in indices}
         lines = [_NO_ROWS]
-        for piece_lines, rows in self.pieces():
-            lines.append(piece_lines)
+        numbered = self.rows()
+        while piece := list(islice(numbered, _PIECE)):
+            where, rows = zip(*piece, strict=True)
+            lines.append(np.array(where))
             for index, texts in numbers.items():
                 places = [texts.setdefault(row[index], len(texts)) for row in rows]
                 codes[index].append(np.array(places, dtype=np.int64))
@@ -111,95 +103,6 @@ def cell_text(value: Any) -> str:  # noqa: ANN401 - a typed file holds anything
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None or isinstance(value, list | dict) else str(value)
-
-
-def describe_columns(table: LogTable, layout: TableLayout, rule: str = "") -> Understanding:
-    """Say what was understood of a table's columns."""
-    used = {layout.round, layout.user, layout.set, layout.participation}
-    unused = [name for column, name in enumerate(table.header) if column not in used]
-
-    def name_of(column: int | None) -> str | None:
-        return None if column is None else table.header[column] or str(column + 1)
-
-    return Understanding(
-        table.syntax,
-        layout.form,
-        rule,
-        round_column=name_of(layout.round),
-        user_column=name_of(layout.user),
-        set_column=name_of(layout.set),
-        delimiter=table.delimiter,
-        ignored_columns=tuple(unused) if layout.form == "long" else (),
-    )
-
-
-def long_rows(table: LogTable, layout: TableLayout) -> tuple[Rows, Understanding]:
-    """Return the rows of a long table: a row for each user and round."""
-    round_, user = layout.round or 0, layout.user or 0
-    outcome = position(table.header, OUTCOMES)
-    outcome = None if outcome in {round_, user} else outcome
-    columns, lines = table.columns(round_, user, layout.set, layout.participation, other=outcome)
-    count = len(columns[user][1])
-    if layout.participation is not None:
-        took_part = _took_part(table, layout.participation, columns[layout.participation], lines)
-        columns = {index: _only_rows(column, took_part) for index, column in columns.items()}
-        lines = np.flatnonzero(took_part) + 1 if lines is None else lines[took_part]
-    (labels, codes), (names, users) = columns[round_], columns[user]
-    check_rows(table.name, len(users))
-    rounds = number_rounds(
-        table.header[round_] or str(round_ + 1),
-        labels,
-        codes,
-        users,
-        lambda row: place_of(table.name, lines, row, table.unit),
-    )
-    understanding = describe_columns(table, layout, rounds.rule)
-    plain = {name for name in table.header if name in {"round", "user", "set"}}
-    return Rows(
-        table.name,
-        rounds=rounds.numbers,
-        sets=None if layout.set is None else number_sets(*columns[layout.set]),
-        users=users,
-        names=names,
-        lines=lines,
-        unit=table.unit,
-    ), replace(
-        understanding,
-        left_out=count - len(users),
-        warnings=() if outcome is None else tuple(_warnings(table.header[outcome], columns[outcome][0])),
-        exact=rounds.exact and len(plain) == len(table.header) and understanding.delimiter in {",", None},
-    )
-
-
-def _took_part(table: LogTable, column: int, content: Column, lines: IntArray | None) -> BoolArray:
-    """Return which rows' users took part, as a column says."""
-    texts, codes = content
-    values = [YES_NO.get(text.strip().lower()) for text in texts]
-    if None in values:
-        bad = values.index(None)
-        where = place_of(table.name, lines, int(np.argmax(codes == bad)), table.unit)
-        raise UsageError(
-            f"{where}: the column {table.header[column]!r} has {texts[bad]!r}; write 0 or 1, true or false"
-        )
-    return np.array(values, dtype=np.bool_)[codes]
-
-
-def _only_rows(column: Column, rows: BoolArray) -> Column:
-    """Return some rows of a column, without the texts that stand in none of them."""
-    texts, codes = column
-    used, first, places = np.unique(codes[rows], return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return [texts[code] for code in used[order].tolist()], np.argsort(order)[places]
-
-
-def _warnings(outcome: str, values: list[str]) -> Iterator[str]:
-    """Warn of a column that was not used, if it may say that users did not take part after all."""
-    if len(values) > 1:
-        more = " …" if len(values) > _VALUES_SHOWN else ""
-        yield (
-            f"the column {outcome!r} ({', '.join(map(repr, values[:_VALUES_SHOWN]))}{more}) was not used; if it "
-            "marks users who did not take part in the end, remove their rows"
-        )
 
 
 _SEVERAL = 2
