@@ -1,13 +1,13 @@
 """`Audit`: what a growing log has given away. Sets are taken in one by one; proofs and bounds follow on demand."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.audit.measures import StrongLevel
-from coterie.audit.weak.elimination import Echelon, Expression, RowBasis, random_primes
+from coterie.audit.weak.elimination import Echelon, RowBasis, random_primes
 from coterie.audit.weak.proofs import Combination, FullRank
 from coterie.audit.weak.search import MisleadingPrimeError, TimeLeft, WeakSearch
 from coterie.errors import UsageError
@@ -243,10 +243,8 @@ class Audit:
                 raise MisleadingPrimeError
         else:
             early += late
-        for index, expression in zip(early, basis.express(self._rows(early)), strict=True):
-            if expression is None or any(
-                self._basis[k] > index for k, weight in enumerate(expression.numerators) if weight
-            ):
+        for index, combination in zip(early, basis.express(self._rows(early)), strict=True):
+            if combination is None or any(self._basis[row] > index for row in combination.sets):
                 raise MisleadingPrimeError
         self._dependent.clear()
 
@@ -271,21 +269,17 @@ class Audit:
             return {}
         targets = np.zeros((len(users), self.strong.classes), dtype=np.uint8)
         targets[np.arange(len(users)), self.strong.class_of[users]] = 1
-        expressions = RowBasis(self._rows(self._basis), self._form.pivots).express(targets)
+        combinations = RowBasis(self._rows(self._basis), self._form.pivots).express(targets)
         sizes = self.strong.class_sizes()
         return {
-            user: self._combination(expression)
-            for user, expression in zip(users, expressions, strict=True)
-            if expression is not None and sizes[user] == 1
+            user: self._combination(combination)
+            for user, combination in zip(users, combinations, strict=True)
+            if combination is not None and sizes[user] == 1
         }
 
-    def _combination(self, expression: Expression) -> Combination:
-        used = [k for k, weight in enumerate(expression.numerators) if weight]
-        return Combination(
-            sets=tuple(self._basis[k] for k in used),
-            numerators=tuple(expression.numerators[k] for k in used),
-            denominator=expression.denominator,
-        )
+    def _combination(self, of_basis: Combination) -> Combination:
+        """Return a combination of the basis as one of the learned sets."""
+        return replace(of_basis, sets=tuple(self._basis[row] for row in of_basis.sets))
 
     @property
     def isolated(self) -> list[IsolatedUser]:
@@ -308,12 +302,9 @@ class Audit:
         """What is proven of the weak level so far: never below the strong level, never above a set's size."""
         if not self._sets:
             return Bracket(self._users, self._users)
-        lightest = None if self._search is None else self._search.lightest
-        least = len(self._sets[self._smallest])
-        if lightest is not None and lightest.weight < least:
-            high, witness = lightest.weight, self._combination(lightest.expression)
-        else:
-            high, witness = least, Combination((self._smallest,), (1,), 1)
+        high, witness = len(self._sets[self._smallest]), Combination((self._smallest,), (1,), 1)
+        if self._search is not None and self._search.high < high:
+            high, witness = self._search.high, self._combination(self._search.lightest)
         low = self.strong.level
         if self._search is not None and self._searched == len(self._sets):
             low = max(low, self._search.low)

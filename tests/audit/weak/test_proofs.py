@@ -50,12 +50,7 @@ def test_a_basis_expresses_what_it_spans_and_nothing_else():
     basis = RowBasis(rows, np.array([0, 1]))
     targets = np.array([[1, 0, -1, 0], [1, 0, 0, 0], [0, 0, 0, 0], [1, 2, 1, 0]])
     found = basis.express(targets)
-    assert [None if one is None else (one.numerators, one.denominator) for one in found] == [
-        ((1, -1), 1),
-        None,
-        ((0, 0), 1),
-        ((1, 1), 1),
-    ]
+    assert found == [Combination((0, 1), (1, -1), 1), None, Combination((), (), 1), Combination((0, 1), (1, 1), 1)]
     assert basis.spans(np.array([[1, 0, -1, 0], [1, 2, 1, 0]]))
     assert not basis.spans(np.array([[1, 0, -1, 0], [0, 0, 0, 1]]))
     assert basis.spans(np.zeros((0, 4), dtype=int))
@@ -66,11 +61,12 @@ def test_a_basis_expresses_what_it_spans_and_nothing_else():
 
 
 def test_unit_combinations_have_a_positive_denominator():
-    """A pivot's combination is 1 there, 0 at the other pivots, with everything it gives elsewhere."""
+    """A pivot's combination is 1 there, 0 at the other pivots, and comes with where it is not 0."""
     rows = np.array([[1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 1, 1]])
     basis = RowBasis(rows, np.array([0, 1, 2]))
     for row in range(3):
-        expression, entries = basis.unit(row)
-        assert expression.denominator > 0
-        assert entries[:3] == [expression.denominator * int(row == column) for column in range(3)]
-        assert entries == (np.array(expression.numerators) @ rows).tolist()
+        combination, support = basis.unit(row)
+        assert combination.denominator > 0
+        entries = (np.array(combination.numerators) @ rows[list(combination.sets)]).tolist()
+        assert entries[:3] == [combination.denominator * int(row == column) for column in range(3)]
+        assert support.tolist() == [entry != 0 for entry in entries]

@@ -1,7 +1,6 @@
 """Linear algebra on learned sets: modulo a prime, which proposes, and over the rationals, which proves."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.audit.measures import StrongLevel
+from coterie.audit.weak.proofs import Combination
 from coterie.values import BoolArray, IntArray
 from coterie.values.log import learned_set
 
@@ -249,23 +249,15 @@ def _widen(array: NDArray[np.int64], axis: int = 0) -> NDArray[np.int64]:
     return np.concatenate((array, np.zeros_like(array)), axis=axis)
 
 
-@dataclass(frozen=True)
-class Expression:
-    """Weights for the rows of a basis: row k has the weight numerators[k] / denominator, denominator > 0."""
-
-    numerators: tuple[int, ...]
-    denominator: int
-
-
 class RowBasis:
     """Independent 0/1 rows, and as many columns at which they are still independent.
 
     Systems are solved by p-adic lifting and every answer is multiplied out again over the integers, so that
-    what is returned does not rest on the prime that found the rows and columns.
+    what is returned does not rest on the prime that found the rows and columns. Row k is set k of a combination.
 
     >>> basis = RowBasis(np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]]), np.array([0, 1, 2]))
     >>> basis.express(np.array([[1, 0, 0]]))
-    [Expression(numerators=(1, -1, 1), denominator=2)]
+    [Combination(sets=(0, 1, 2), numerators=(1, -1, 1), denominator=2)]
     """
 
     def __init__(self, rows: NDArray[Any], columns: IntArray) -> None:
@@ -280,33 +272,29 @@ class RowBasis:
     def _all(self) -> Any:  # noqa: ANN401
         return _integers(self._rows)
 
-    def express(self, targets: NDArray[Any]) -> list[Expression | None]:
+    def express(self, targets: NDArray[Any]) -> list[Combination | None]:
         """Return for each target the combination of the rows that gives it, None if there is none."""
         if len(targets) == 0:
             return []
         if len(self._rows) == 0:
-            return [None if target.any() else Expression((), 1) for target in targets]
+            return [None if target.any() else Combination((), (), 1) for target in targets]
         weights, denominator = _solve(self._square.transpose(), _integers(targets[:, self._columns].T))
         combined = weights.transpose() * self._all
         expected = _integers(targets) * denominator
         difference = (combined - expected).tolist()
         columns = weights.transpose().tolist()
         return [
-            None if any(left) else _reduce([int(weight) for weight in column], denominator)
+            None if any(left) else _combination([int(weight) for weight in column], denominator)
             for left, column in zip(difference, columns, strict=True)
         ]
 
-    def unit(self, row: int) -> tuple[Expression, list[int]]:
-        """Return the combination that is 1 at column `columns[row]`, 0 at the other ones, and all it gives.
-
-        The second part is the combination's entry at every column, times the denominator.
-        """
+    def unit(self, row: int) -> tuple[Combination, BoolArray]:
+        """Return the combination that is 1 at column `columns[row]`, 0 at the others, and where it is not 0."""
         target = np.zeros((len(self._columns), 1), dtype=np.int64)
         target[row] = 1
         weights, denominator = _solve(self._square.transpose(), _integers(target))
-        expression = _reduce([int(weight) for weight in weights.entries()], denominator)
-        combined = _integers(np.array([expression.numerators], dtype=object)) * self._all
-        return expression, [int(entry) for entry in combined.entries()]
+        support = np.array([entry != 0 for entry in (weights.transpose() * self._all).entries()], dtype=np.bool_)
+        return _combination([int(weight) for weight in weights.entries()], denominator), support
 
     def spans(self, others: NDArray[Any]) -> bool:
         """Say whether all other rows are combinations of these, by an integer null-space basis of these.
@@ -340,6 +328,8 @@ def _solve(square: Any, right: Any) -> tuple[Any, int]:  # noqa: ANN401
     return values, int(denominator)
 
 
-def _reduce(numerators: Sequence[int], denominator: int) -> Expression:
-    common = gcd(denominator, *numerators) if denominator > 0 else -gcd(denominator, *numerators)
-    return Expression(tuple(number // common for number in numerators), denominator // common)
+def _combination(weights: Sequence[int], denominator: int) -> Combination:
+    """Return the combination of the rows with these weights, reduced, its denominator positive."""
+    common = gcd(denominator, *weights) if denominator > 0 else -gcd(denominator, *weights)
+    used = [row for row, weight in enumerate(weights) if weight]
+    return Combination(tuple(used), tuple(weights[row] // common for row in used), denominator // common)

@@ -11,7 +11,6 @@ columns merged into classes, that is the least weight of a non-zero vector in th
 
 import math
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -25,7 +24,8 @@ from coterie.audit.weak.bounds import (
     lightest_pair,
     null_rows,
 )
-from coterie.audit.weak.elimination import Echelon, Expression, RowBasis
+from coterie.audit.weak.elimination import Echelon, RowBasis
+from coterie.audit.weak.proofs import Combination
 from coterie.values import BoolArray, IntArray
 
 TimeLeft = Callable[[], float]
@@ -42,19 +42,12 @@ class MisleadingPrimeError(Exception):
     """Arithmetic modulo the prime said what is not so over the rationals; another prime is needed."""
 
 
-@dataclass(frozen=True)
-class RowVector:
-    """A vector of the row space: a combination of basis rows, and how many users it has."""
-
-    expression: Expression
-    weight: int
-
-
 class WeakSearch:
     """Narrows the bracket low … high of the weak level for fixed rows.
 
     `rows` are independent rows at the classes of sizes `sizes`, and `form` is their echelon form, whose rank is
-    the rank over the rationals of all learned sets. `low` and `lightest` always hold what is proven so far.
+    the rank over the rationals of all learned sets. `low`, `high` and `lightest`, a combination of the rows that
+    has `high` users, always hold what is proven so far.
 
     >>> rows = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]], dtype=np.uint8)
     >>> form = Echelon(prime=2**31 - 1)
@@ -65,8 +58,8 @@ class WeakSearch:
     >>> search = WeakSearch(rows, form, np.array([1, 5, 1, 5]), np.random.default_rng(0))
     >>> for _ in search.steps(time_left=lambda: 1.0):
     ...     pass
-    >>> search.low, search.high, search.lightest.expression.numerators  # the first round minus the second one
-    (2, 2, (1, -1, 0))
+    >>> search.low, search.high, search.lightest  # the first round minus the second one
+    (2, 2, Combination(sets=(0, 1), numerators=(1, -1), denominator=1))
     """
 
     def __init__(self, rows: NDArray[np.uint8], form: Echelon, sizes: IntArray, rng: np.random.Generator) -> None:
@@ -77,14 +70,11 @@ class WeakSearch:
         self._alone = np.zeros(len(sizes), dtype=np.bool_)
         self._alone[form.unit_columns()] = True
         self._others = np.flatnonzero(~self._alone)
-        self.lightest = self._row_or_difference(int(np.argmin(rows @ self._sizes)))
+        weights = rows @ self._sizes
+        lightest = int(np.argmin(weights))
+        self.high, self.lightest = int(weights[lightest]), Combination((lightest,), (1,), 1)
         self.low = int(self._sizes.min())
         self._raise_low(self._others, entries=1)
-
-    @property
-    def high(self) -> int:
-        """The weight of the lightest vector found."""
-        return self.lightest.weight
 
     @property
     def exact(self) -> bool:
@@ -128,21 +118,12 @@ class WeakSearch:
 
     # --- upper bounds ---------------------------------------------------------------------------------------
 
-    def _row_or_difference(self, row: int, without: int | None = None) -> RowVector:
-        """Return a basis row as it is, or the difference of two."""
-        numerators = [0] * len(self._rows)
-        numerators[row], entries = 1, self._rows[row].astype(np.int64)
-        if without is not None:
-            numerators[without], entries = -1, entries - self._rows[without]
-        weight = int(self._sizes[entries != 0].sum())
-        return RowVector(Expression(tuple(numerators), 1), weight)
-
     def _keep_if_lightest(self, form: Echelon, row: int) -> int:
         """Compute a row of an echelon form exactly; keep it if it is the lightest. Return its weight."""
-        expression, entries = RowBasis(self._rows, form.pivots).unit(row)
-        weight = int(sum(size for size, entry in zip(self._sizes.tolist(), entries, strict=True) if entry))
-        if weight < self.lightest.weight:
-            self.lightest = RowVector(expression, weight)
+        combination, support = RowBasis(self._rows, form.pivots).unit(row)
+        weight = int(self._sizes[support].sum())
+        if weight < self.high:
+            self.high, self.lightest = weight, combination
         return weight
 
     def _offer_alone(self) -> None:
@@ -163,7 +144,7 @@ class WeakSearch:
         np.fill_diagonal(weights, np.inf)
         one, other = np.unravel_index(int(np.argmin(weights)), weights.shape)
         if weights[one, other] < self.high:
-            self.lightest = self._row_or_difference(int(one), without=int(other))
+            self.high, self.lightest = int(weights[one, other]), Combination((int(one), int(other)), (1, -1), 1)
 
     def _exchanges(self) -> None:
         """Look at the rows of echelon forms under other orders of the columns (information-set decoding)."""
