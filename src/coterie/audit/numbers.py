@@ -10,64 +10,91 @@ import numpy as np
 from coterie.audit.engine import IsolatedUser
 from coterie.audit.forecast import Forecast
 from coterie.audit.weak.proofs import Combination, FullRank
-from coterie.values import IntArray, ParticipationLog
+from coterie.values import BatchPlan, IntArray, ParticipationLog
 from coterie.values.text import KeyNumber, Tone, counted, number
 
 if TYPE_CHECKING:
     from coterie.audit.verdict import Verdict
 
 
-def lead_numbers(verdict: "Verdict") -> tuple[KeyNumber, ...]:
-    """Return the three numbers that lead: both levels, and who is isolated."""
-    return _strong(verdict), _weak(verdict), _isolated(verdict)
+def lead_numbers(verdict: "Verdict") -> tuple[tuple[KeyNumber, str], ...]:
+    """Return the three numbers that lead, both levels and who is isolated, each with what it says in full."""
+    return _strong(verdict), _weak(verdict), (_isolated(verdict), _explain_isolated(verdict))
 
 
-def _strong(verdict: "Verdict") -> KeyNumber:
-    label = "Strong privacy level T"
+def _strong(verdict: "Verdict") -> tuple[KeyNumber, str]:
+    label, level = "Strong privacy level T", number(verdict.strong)
     if not verdict.has_sums:
-        return KeyNumber(label, "–", "no sum is on record")
+        return KeyNumber(label, "–", "no sum is on record"), ""
     if not verdict.certain:
-        return KeyNumber(label, "1", "counts as 1: some sums are not recorded", "warning")
+        return KeyNumber(label, "1", "counts as 1: some sums are not recorded", "warning"), (
+            "T counts as 1. In rounds whose sums are not recorded the server may have seen anybody alone who sent "
+            "something there. A level is claimed only where it is proven."
+        )
     if verdict.strong == 1:
-        return KeyNumber(label, "1", "some user is told apart from all others", "warning")
+        return KeyNumber(label, "1", "some user is told apart from all others", "warning"), (
+            "T = 1. Some combination of the sums gives at least one user a weight that no other user has. That "
+            "alone does not lay an update open; isolation does."
+        )
     meaning = "users in the smallest group that cannot be told apart"
     if verdict.promised is not None:
         meaning = f"users in the smallest group; the plan promised {number(verdict.promised)}"
     tone: Tone = "warning" if verdict.below_plan else "good" if verdict.met or verdict.sealed else "plain"
-    return KeyNumber(label, number(verdict.strong), meaning, tone)
+    return KeyNumber(label, level, meaning, tone), (
+        f"T = {level}. In every combination of the sums, users come in groups of at least {level} that carry one "
+        "and the same weight. No arithmetic on the sums tells the users of such a group apart."
+    )
 
 
-def _weak(verdict: "Verdict") -> KeyNumber:
+def _weak(verdict: "Verdict") -> tuple[KeyNumber, str]:
     label, weak = "Weak privacy level", verdict.weak
     if not verdict.has_sums:
-        return KeyNumber(label, "–", "no sum is on record")
-    tone: Tone = "warning" if weak.low == 1 else "plain"
-    meaning = "proven bounds on the fewest users in any combination"
+        return KeyNumber(label, "–", "no sum is on record"), ""
+    low, high, proof = number(weak.low), number(weak.high), ""
+    if weak.witness is not None:
+        proof = f" A combination that covers {counted(weak.high, 'user')} was found, and is shown below."
+    if weak.low > 1 and (weak.exact or verdict.certain):
+        proof += f" That none covers fewer than {low} is proven."
     if weak.exact:
-        meaning = "fewest users in any combination of sums, exactly"
-    elif not verdict.certain:
+        meaning, text = "fewest users in any combination of sums, exactly", f"{high}, exactly.{proof}"
+    elif verdict.certain:
+        meaning = "proven bounds on the fewest users in any combination"
+        text = f"Between {low} and {high}.{proof} Which it is was not decided in the time given."
+    else:
         meaning = "counts as the lower one: some sums are not recorded"
-    return KeyNumber(label, str(weak), meaning, tone)
+        text = f"Between {low} and {high}.{proof} What it is below that, nobody can say while rounds are unknown."
+    return KeyNumber(label, str(weak), meaning, "warning" if weak.low == 1 else "plain"), text
 
 
 def _isolated(verdict: "Verdict") -> KeyNumber:
-    label, count = "Isolated users", len(verdict.isolated)
+    label, count, maybe = "Isolated users", len(verdict.isolated), len(verdict.maybe_isolated)
     meaning = "their updates alone can be computed" if count else "nobody's update alone can be computed"
     if verdict.isolation_known:
-        return KeyNumber(
-            label, f"{number(count)} of {number(verdict.users)}", meaning, "warning" if count else "plain"
-        )
-    maybe = len(verdict.maybe_isolated)
+        value = f"{number(count)} of {number(verdict.users)}"
+        return KeyNumber(label, value, meaning, "warning" if count else "plain")
     if maybe:
-        return KeyNumber(
-            label,
-            f"{number(count)} to {number(count + maybe)}",
-            "not known: some sums are not recorded",
-            "warning",
-        )
+        value = f"{number(count)} to {number(count + maybe)}"
+        return KeyNumber(label, value, "not known: some sums are not recorded", "warning")
     if count:
         return KeyNumber(label, f"at least {number(count)}", meaning, "warning")
     return KeyNumber(label, "unknown", "not decided", "warning")
+
+
+def _explain_isolated(verdict: "Verdict") -> str:
+    maybe = len(verdict.maybe_isolated)
+    more = f" For {counted(maybe, 'more user', 'more users')} nobody can say." if maybe else ""
+    if verdict.isolated:
+        first, last = verdict.isolated[0].round, verdict.isolated[-1].round
+        when = f"since round {first}" if first == last else f"the first since round {first}, the last since {last}"
+        least = "" if verdict.isolation_known or maybe else "At least "
+        return f"{least}{counted(len(verdict.isolated), 'user')}, {when}. Proofs are below.{more}"
+    if maybe:
+        return f"Nobody by the sums on record.{more}"
+    if not verdict.isolation_known:
+        return "Not decided. The log has too many different users for it, or the work was stopped."
+    if verdict.strong > 1:
+        return f"Nobody: groups of at least {number(verdict.strong)} stay together in every combination."
+    return "Nobody. That is proven with exact arithmetic, for every user."
 
 
 def further_numbers(verdict: "Verdict") -> Iterator[KeyNumber]:
@@ -111,9 +138,8 @@ def explanations(verdict: "Verdict") -> Iterator[tuple[str, str]]:
     yield "The worst case", _WORST
     if not verdict.has_sums:
         return
-    yield "Strong level", _explain_strong(verdict)
-    yield "Weak level", _explain_weak(verdict)
-    yield "Isolated users", _explain_isolated(verdict)
+    titles = ("Strong level", "Weak level", "Isolated users")
+    yield from zip(titles, (text for _, text in lead_numbers(verdict)), strict=True)
     count = verdict.question.colluders
     if count:
         text = f"Whoever they are: all in one group of T, they leave T − {number(count)} others to hide in it"
@@ -123,47 +149,6 @@ def explanations(verdict: "Verdict") -> Iterator[tuple[str, str]]:
         telling = counted(len(verdict.question.named_colluders), "user tells", "users tell")
         text = f"{telling} the server what they sent. It subtracts that from every sum"
         yield "Named colluders", f"{text}: all numbers here are about the others."
-
-
-def _explain_strong(verdict: "Verdict") -> str:
-    if not verdict.certain:
-        return f"T counts as 1. {_UNKNOWN}"
-    if verdict.strong == 1:
-        return f"T = 1. {_OWN_WEIGHT}"
-    level = number(verdict.strong)
-    return f"T = {level}. {_GROUPS.format(level)}"
-
-
-def _explain_weak(verdict: "Verdict") -> str:
-    low, high = number(verdict.weak.low), number(verdict.weak.high)
-    witness = ""
-    if verdict.weak.witness is not None:
-        witness = f" A combination that covers {counted(verdict.weak.high, 'user')} was found, and is shown below."
-    if not verdict.certain and not verdict.weak.exact:
-        return (
-            f"Between {low} and {high}.{witness} What it is below that, nobody can say while rounds are unknown."
-        )
-    proven = f" That none covers fewer than {low} is proven." if verdict.weak.low > 1 else ""
-    if verdict.weak.exact:
-        return f"{high}, exactly.{witness}{proven}"
-    return f"Between {low} and {high}.{witness}{proven} Which it is was not decided in the time given."
-
-
-def _explain_isolated(verdict: "Verdict") -> str:
-    maybe = len(verdict.maybe_isolated)
-    more = f" For {counted(maybe, 'more user', 'more users')} nobody can say." if maybe else ""
-    if verdict.isolated:
-        first, last = verdict.isolated[0].round, verdict.isolated[-1].round
-        when = f"since round {first}" if first == last else f"the first since round {first}, the last since {last}"
-        least = "" if verdict.isolation_known or maybe else "At least "
-        return f"{least}{counted(len(verdict.isolated), 'user')}, {when}. Proofs are below.{more}"
-    if maybe:
-        return f"Nobody by the sums on record.{more}"
-    if not verdict.isolation_known:
-        return "Not decided. The log has too many different users for it, or the work was stopped."
-    if verdict.strong > 1:
-        return f"Nobody: groups of at least {number(verdict.strong)} stay together in every combination."
-    return "Nobody. That is proven with exact arithmetic, for every user."
 
 
 _PLAIN = (
@@ -177,18 +162,6 @@ _WHO = (
 _WORST = (
     "A user's update is taken to be the same in every round. Near the end of training that is almost so. Where "
     "updates change, a combination of rounds tells less than is said here."
-)
-_OWN_WEIGHT = (
-    "Some combination of the sums gives at least one user a weight that no other user has. That alone does not "
-    "lay an update open; isolation does."
-)
-_GROUPS = (
-    "In every combination of the sums, users come in groups of at least {} that carry one and the same weight. No "
-    "arithmetic on the sums tells the users of such a group apart."
-)
-_UNKNOWN = (
-    "In rounds whose sums are not recorded the server may have seen anybody alone who sent something there. A "
-    "level is claimed only where it is proven."
 )
 
 
@@ -255,7 +228,7 @@ def verdict_record(verdict: "Verdict") -> dict[str, Any]:
                 "round": breach.round,
                 "batch": breach.batch,
                 "present": [name(verdict.evidence.log, user) for user in breach.present],
-                "missing": [_plan_name(verdict, user) for user in breach.missing],
+                "missing": [name(verdict.evidence.plan, user) for user in breach.missing],
             }
             for breach in verdict.breaches
         ],
@@ -273,14 +246,9 @@ def verdict_record(verdict: "Verdict") -> dict[str, Any]:
     }
 
 
-def name(log: ParticipationLog, user: int) -> str:
-    """Return a user's name, its number if it has none."""
-    return str(user) if log.names is None else log.names[user]
-
-
-def _plan_name(verdict: "Verdict", user: int) -> str:
-    plan = verdict.evidence.plan
-    return str(user) if plan is None or plan.names is None else plan.names[user]
+def name(of: ParticipationLog | BatchPlan | None, user: int) -> str:
+    """Return the name of a user of a log or a plan, its number if it has none."""
+    return str(user) if of is None or of.names is None else of.names[user]
 
 
 def integer_text(number: int) -> str:

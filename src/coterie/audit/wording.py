@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from coterie.audit.forecast import Policy, Span
 from coterie.audit.numbers import explanations, further_numbers, lead_numbers
-from coterie.values import ParticipationLog
+from coterie.values import BatchPlan, ParticipationLog
 from coterie.values.text import KeyNumber, Tone, counted, display_name, number, spans
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def words_of(verdict: "Verdict") -> Wording:
         headline=_headline(verdict),
         tone=_tone(verdict),
         sentences=tuple(_sentences(verdict)),
-        figures=lead_numbers(verdict),
+        figures=tuple(figure for figure, _ in lead_numbers(verdict)),
         further_numbers=tuple(further_numbers(verdict)),
         explanations=tuple(explanations(verdict)),
         forecast=tuple(_forecast(verdict)),
@@ -49,19 +49,13 @@ def words_of(verdict: "Verdict") -> Wording:
     )
 
 
-def user_name(log: ParticipationLog, user: int) -> str:
-    """Return what to call a user of a log: its name, or its number.
+def user_name(of: ParticipationLog | BatchPlan | None, user: int) -> str:
+    """Return what to call a user of a log or a plan: its name, or its number.
 
     >>> user_name(ParticipationLog.from_dense([[1, 1]]), 1)
     'user 1'
     """
-    return f"user {user}" if log.names is None else display_name(log.names[user])
-
-
-def plan_user_name(verdict: "Verdict", user: int) -> str:
-    """Return what to call a user of the plan that the log was held against."""
-    plan = verdict.evidence.plan
-    return f"user {user}" if plan is None or plan.names is None else display_name(plan.names[user])
+    return f"user {user}" if of is None or of.names is None else display_name(of.names[user])
 
 
 # --- the headline -------------------------------------------------------------------------------------------

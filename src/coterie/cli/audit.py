@@ -12,7 +12,7 @@ import typer
 
 from coterie.audit.numbers import fraction_text
 from coterie.audit.weak.proofs import Combination
-from coterie.audit.wording import plan_user_name, user_name
+from coterie.audit.wording import user_name
 from coterie.cli.options import EXIT_INTERRUPTED, Delimiter, Json, RoundColumn, UserColumn
 from coterie.errors import UsageError
 from coterie.values.text import KeyNumber, counted, listing, number, printable
@@ -324,7 +324,7 @@ def _breaches(verdict: Verdict) -> Iterator[str]:
             are = "is" if len(breach.present) == 1 else "are"
             yield f"Round {breach.round}: {present} took part and {are} in no batch"
         else:
-            missing = listing(plan_user_name(verdict, user) for user in breach.missing)
+            missing = listing(user_name(verdict.evidence.plan, user) for user in breach.missing)
             yield f"Round {breach.round} split batch {breach.batch}: {present} without {missing}"
     if len(breaches) > MOST_SHOWN:
         yield f"and {number(len(breaches) - MOST_SHOWN)} more"

@@ -6,7 +6,7 @@ import numpy as np
 
 from coterie.audit import StrongLevel
 from coterie.audit.verdict import Verdict
-from coterie.audit.wording import plan_user_name, user_name
+from coterie.audit.wording import user_name
 from coterie.report.audit.proofs import advice_blocks, exposed_blocks, group_blocks, lightest_blocks
 from coterie.report.page.blocks import (
     Block,
@@ -102,7 +102,7 @@ def _plan_blocks(verdict: Verdict) -> Iterator[Block]:
         (
             str(breach.round),
             "none" if breach.batch is None else str(breach.batch),
-            listing(plan_user_name(verdict, user) for user in breach.missing) or "–",
+            listing(user_name(verdict.evidence.plan, user) for user in breach.missing) or "–",
             listing(user_name(verdict.evidence.log, user) for user in breach.present),
         )
         for breach in breaches[:MOST_BREACHES]
