@@ -8,18 +8,16 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from coterie.errors import UsageError
+from coterie.logs.columns import coded
 from coterie.logs.rows import set_numbers
 from coterie.logs.source import Source, check_growth
 from coterie.logs.table import Column, LogTable, cell_text
-from coterie.values import IntArray, ParticipationLog
+from coterie.values import ParticipationLog
 
 MAX_ROWS = 2 * 10**8
 FREE_ROWS = 4 * 10**6
 MAX_DENSITY = 64
 """Rows for each byte: equal rows pack into almost nothing, but no log consists of them."""
-_PIECE = 2**16
-_MOST_SORTED = 2**25
-"""Rows of whole numbers that are sorted at once, which takes five times their own memory."""
 _MAGIC = b"PAR1"
 
 
@@ -29,7 +27,7 @@ def is_parquet(source: Source) -> bool:
 
 
 class Columns:
-    """The columns of a Parquet file, read piece by piece: what repeats stays packed."""
+    """The columns of a Parquet file, read one by one: what repeats stays packed."""
 
     def __init__(self, source: Source) -> None:
         self._pa, pq = _pyarrow()
@@ -50,7 +48,8 @@ class Columns:
             with self._damage():
                 for batch in self._file.iter_batches(batch_size=256):
                     columns = [
-                        [texts[place] for place in places] for texts, places in map(self._distinct, batch.columns)
+                        [texts[place] for place in places]
+                        for texts, places in map(self._distinct, self._pa.Table.from_batches([batch]).columns)
                     ]
                     yield from enumerate(map(list, zip(*columns, strict=True)), line)
                     line += batch.num_rows
@@ -59,57 +58,34 @@ class Columns:
 
     def column(self, column: int, *, strict: bool) -> Column:
         """Return a column's different values as text, and each row's place among them."""
-        name, numbers = self.header[column], dict[str, int]()
-        whole, codes = None, [np.zeros(0, dtype=np.int64)]
+        name = self.header[column]
         with self._damage():
-            if self._pa.types.is_signed_integer(self._file.schema_arrow.field(column).type):
-                whole = self._integers(name, strict=strict)
-            for values in () if whole else self._values(name, strict=strict):
-                texts, rows = self._distinct(values)
-                ranks = [numbers.setdefault(text, len(numbers)) for text in texts]
-                codes.append(np.array(ranks, dtype=np.int64)[rows])
-        return whole or (list(numbers), np.concatenate(codes))
-
-    def _integers(self, name: str, *, strict: bool) -> Column | None:
-        """Return the same of whole numbers, sorted at once; None if one is missing, or they are too many."""
-        if self._file.metadata.num_rows > _MOST_SORTED:
-            return None
-        pieces = [np.zeros(0, dtype=np.int64)]
-        for values in self._values(name, strict=strict):
-            if values.null_count:
-                return None
-            pieces.append(values.to_numpy())
-        distinct, first, places = np.unique(np.concatenate(pieces), return_index=True, return_inverse=True)
-        order = np.argsort(first)  # as they come in the file
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        return [cell_text(value) for value in distinct[order].tolist()], rank[places]
-
-    def _values(self, name: str, *, strict: bool) -> Iterator[Any]:
-        """Yield the values of a column, piece by piece; `strict` refuses what no round or user can be."""
-        start = 0
-        for batch in self._file.iter_batches(batch_size=_PIECE, columns=[name]):
-            values = batch.column(0)
+            values = self._file.read(columns=[name]).column(0)
             if strict:
-                self._check_column(name, values, start)
-            start += len(values)
-            yield values
+                self._check_column(name, values)
+            return self._distinct(values)
 
-    def _distinct(self, values: Any) -> tuple[list[str], IntArray]:  # noqa: ANN401 - pyarrow is not typed
-        """Return the different values of a piece of a column as text, and each row's place among them."""
+    def _distinct(self, values: Any) -> Column:  # noqa: ANN401 - pyarrow is not typed
+        """Return the different values as text, as their first rows come, and each row's place among them."""
         pa = self._pa
+        values.validate(full=True)  # a spoilt file's places may lie outside its dictionary
         if pa.types.is_timestamp(values.type):
             values = values.cast(pa.timestamp("us", values.type.tz), safe=False)
         if pa.types.is_nested(values.type):
             return [""], np.zeros(len(values), dtype=np.int64)  # a list or a record is no cell
-        if not pa.types.is_dictionary(values.type):
-            values = values.dictionary_encode()
-        places = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-        used, inverse = np.unique(places, return_inverse=True)
-        texts = [cell_text(value) for value in values.dictionary.take(pa.array(used[used >= 0])).to_pylist()]
-        return ([""] if -1 in used[:1] else []) + texts, inverse
+        encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+        encoded = encoded.unify_dictionaries().combine_chunks()
+        dictionary = [*encoded.dictionary.to_pylist(), None]
+        places = encoded.indices.cast(pa.int64()).fill_null(len(dictionary) - 1).to_numpy(zero_copy_only=False)
+        first = np.full(len(dictionary), len(places))
+        first[places[::-1]] = np.arange(len(places))[::-1]  # of several rows the last one assigned stays
+        used = np.argsort(first)[: np.count_nonzero(first < len(places))]
+        texts, codes = coded(cell_text(dictionary[place]) for place in used.tolist())
+        rank = np.zeros(len(dictionary), dtype=np.int64)
+        rank[used] = codes
+        return texts, rank[places]
 
-    def _check_column(self, name: str, values: Any, start: int) -> None:  # noqa: ANN401
+    def _check_column(self, name: str, values: Any) -> None:  # noqa: ANN401
         types = self._pa.types
         kind = values.type.value_type if types.is_dictionary(values.type) else values.type
         known = (types.is_integer, types.is_floating, types.is_temporal, types.is_boolean)
@@ -118,7 +94,7 @@ class Columns:
                 f"{self._source.name}: the column {name!r} holds {kind}; it must hold text, numbers or times"
             )
         if values.null_count:
-            row = start + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) + 1
+            row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) + 1
             raise UsageError(
                 f"{self._source.name}, row {row}: the column {name!r} is empty (null); complete the row, or "
                 "remove it"
