@@ -123,8 +123,7 @@ class Audit:
         index = len(self._sets) - 1
         if len(members) < len(self._sets[self._smallest]):
             self._smallest = index
-        if len(members) > 1 or self._single.setdefault(int(members[0]), index) == index:
-            self._eliminate(index)  # a user alone who is known as such changes nothing
+        self._eliminate(index)
 
     # --- elimination modulo a prime: proposals --------------------------------------------------------------
 
@@ -148,6 +147,8 @@ class Audit:
 
     def _eliminate(self, index: int) -> None:
         members = self._sets[index]
+        if len(members) == 1 and self._single.setdefault(int(members[0]), index) != index:
+            return  # a user alone who is known as such changes nothing
         parents, form = self.strong.add(members), self._form
         if form is None:
             return
@@ -201,9 +202,8 @@ class Audit:
 
     def _restart(self) -> None:
         self._begin()
-        for index, members in enumerate(self._sets):
-            if len(members) > 1 or self._single[int(members[0])] == index:
-                self._eliminate(index)
+        for index in range(len(self._sets)):
+            self._eliminate(index)
 
     def _settle(self, should_stop: Callable[[], bool]) -> bool:
         if self._form is None:

@@ -1,6 +1,6 @@
 """What further rounds will do to the levels: by the plan and the seal where there are any, else by simulation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +18,11 @@ from coterie.values.text import counted
 MOST_USERS = 2000
 """Of more users no trial is begun: elimination costs N² a round."""
 _ROUNDS_PER_USER = 10  # a trial ends after so many rounds for each user
+
+TrialResult: TypeAlias = tuple[int | None, int | None, int | None]
+"""After how many further rounds the level falls, the first user is isolated, and everyone is."""
+Draw: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
+"""Draws the learned sets of one further round."""
 
 
 class Policy(StrEnum):
@@ -111,7 +116,16 @@ def forecast(
             "the forecast", f"{counted(worst.users, 'user')} are more than the {MOST_USERS} that can be simulated"
         )
     draw = _draw_batches(evidence) if policy is Policy.LOSSES else _draw_users(evidence.log)
-    results = list(_continuations(worst, trials, level=level, draw=draw, rng=rng, should_stop=should_stop))
+    now, results = IsolatedUsers(worst.users), list[TrialResult]()
+    for _, members in worst.sets():
+        if should_stop():
+            break
+        now.add(members)
+    while len(results) < trials and not should_stop():
+        result = _trial(deepcopy(now), level, draw, rng, should_stop)
+        if result is None:
+            break
+        results.append(result)
     if not results:
         return Omission("the forecast", "its share of the time was too short for one continuation of the log")
     return Forecast(policy, level, None, len(results), *map(_span, zip(*results, strict=True)))
@@ -187,36 +201,6 @@ def lasting_level(evidence: Evidence, policy: Policy) -> int:
     cells = cells[:, (cells >= 0).any(axis=0)]  # a user in no class and no batch is in no sum, now or later
     sizes = np.unique(cells, axis=1, return_counts=True)[1]
     return int(sizes.min(initial=strong.level))
-
-
-TrialResult: TypeAlias = tuple[int | None, int | None, int | None]
-"""After how many further rounds the level falls, the first user is isolated, and everyone is."""
-
-
-Draw: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
-"""Draws the learned sets of one further round."""
-
-
-def _continuations(
-    log: ParticipationLog,
-    trials: int,
-    *,
-    level: int,
-    draw: Draw,
-    rng: np.random.Generator,
-    should_stop: Callable[[], bool],
-) -> Iterator[TrialResult]:
-    """Continue the log so many times, or as often as there is time."""
-    now = IsolatedUsers(log.users)
-    for _, members in log.sets():
-        if should_stop():
-            return
-        now.add(members)
-    for _ in range(trials):
-        outcome = _trial(deepcopy(now), level, draw, rng, should_stop)
-        if outcome is None:
-            return
-        yield outcome
 
 
 def _draw_users(log: ParticipationLog) -> Draw:
