@@ -75,22 +75,22 @@ def audit(
             f"the log is {log!r:.40}; give the path of a log, a run's folder or a ledger, or a ParticipationLog"
         )
     if isinstance(log, ParticipationLog | Evidence):
-        evidence, everyone = _at_hand(log, rounds)
+        evidence, everyone = _from_log(log, rounds)
     else:
         columns = {"round_column": round_column, "user_column": user_column, "delimiter": delimiter}
-        evidence, everyone = _read(log, rounds, columns)
+        evidence, everyone = _from_place(log, rounds, columns)
     if users is not None and users < everyone:
         raise UsageError(
             f"the number of users is {users}, but the log has {everyone}; give the number of all users"
         )
     if plan is not None:
-        evidence = _against(evidence, plan)
+        evidence = _with_plan(evidence, plan)
     names = (colluders,) if isinstance(colluders, str) else () if isinstance(colluders, int) else tuple(colluders)
     question = Question(
         users=everyone if users is None else users,
         window=window,
         colluders=colluders if isinstance(colluders, int) else 0,
-        named_colluders=_numbers(names, evidence.log),
+        named_colluders=_user_numbers(names, evidence.log),
         required=require,
         combinations=None if all_combinations else Question.combinations,
     )
@@ -104,7 +104,7 @@ def audit(
     )
 
 
-def _at_hand(log: ParticipationLog | Evidence, rounds: int | None) -> tuple[Evidence, int]:
+def _from_log(log: ParticipationLog | Evidence, rounds: int | None) -> tuple[Evidence, int]:
     """Return the evidence of a log that was read already, and the number of all users."""
     evidence, everyone = (log, log.log.users) if isinstance(log, Evidence) else with_names(log)
     if rounds is None:
@@ -116,7 +116,7 @@ def _at_hand(log: ParticipationLog | Evidence, rounds: int | None) -> tuple[Evid
     return replace(evidence, log=replace(evidence.log, rounds=rounds)), everyone
 
 
-def _against(evidence: Evidence, plan: BatchPlan | str | os.PathLike[str]) -> Evidence:
+def _with_plan(evidence: Evidence, plan: BatchPlan | str | os.PathLike[str]) -> Evidence:
     """Return evidence that is held against another plan, user by user of the same name."""
     if not isinstance(plan, BatchPlan):
         from coterie.storage.plans import read_plan
@@ -126,7 +126,7 @@ def _against(evidence: Evidence, plan: BatchPlan | str | os.PathLike[str]) -> Ev
     return replace(evidence, plan=plan, plan_numbers=numbers, plan_since=0, sealed=False)
 
 
-def _numbers(names: Iterable[str], log: ParticipationLog) -> tuple[int, ...]:
+def _user_numbers(names: Iterable[str], log: ParticipationLog) -> tuple[int, ...]:
     """Return the numbers of the colluders who are named."""
     number = {name: index for index, name in enumerate(log.names or ())}
     for name in names:
@@ -141,7 +141,9 @@ def _countdown(seconds: float) -> Callable[[], float]:
     return lambda: end() - time.monotonic()
 
 
-def _read(place: str | os.PathLike[str], rounds: int | None, columns: Mapping[str, Any]) -> tuple[Evidence, int]:
+def _from_place(
+    place: str | os.PathLike[str], rounds: int | None, columns: Mapping[str, Any]
+) -> tuple[Evidence, int]:
     """Return what the server learned, as the place tells it, and the number of all users.
 
     `columns` are the options of `read_log` for what it guesses wrongly.

@@ -98,8 +98,8 @@ def forecast(
     >>> from coterie.values import BatchPlan
     >>> log = ParticipationLog.from_dense([[1, 1, 0, 0, 0]])
     >>> plan = BatchPlan.from_batches(users=5, privacy=2, batches=[[0, 1], [2, 3, 4]])
-    >>> coming = forecast(Evidence(log, plan=plan, sealed=True), 2, 20, np.random.default_rng(0))
-    >>> coming.policy.value, coming.floor, coming.falls.median
+    >>> outlook = forecast(Evidence(log, plan=plan, sealed=True), 2, 20, np.random.default_rng(0))
+    >>> outlook.policy.value, outlook.floor, outlook.falls.median
     ('sealed', 2, None)
     """
     check_count(trials, "the number of trials")

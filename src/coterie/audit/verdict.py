@@ -243,35 +243,35 @@ def examine(
     subject = evidence.without(np.array(question.named_colluders)) if question.named_colluders else evidence
     worst = subject.worst_case
     participants = worst.participants.astype(np.int64)
-    near = subject.only(participants)
+    compact = subject.only(participants)
     tell("the strong level")
-    classes = _classes(near.worst_case, participants, users)
+    classes = _classes(compact.worst_case, participants, users)
     tell("who is isolated")
-    audit = Audit.of(near.log, rng, should_stop)
+    audit = Audit.of(compact.log, rng, should_stop)
     settled = audit.settle(should_stop)
     tell("the combinations that isolate")
     isolated = _with_combinations(audit, question.combinations, should_stop)
     known = (settled and subject.certain) or classes.level > 1 or len(isolated) == len(participants)
     tell("the forecast")
     level = 2 if question.required is None else question.required
-    coming = forecast(
+    outlook = forecast(
         _with_batches(subject, participants), level, _TRIALS, rng, _out_of_time(time_left, should_stop)
     )
     window = None
     if question.window is not None:
         tell("the windows")
-        window = window_level(near.worst_case if len(participants) else worst, question.window, should_stop)
+        window = window_level(compact.worst_case if len(participants) else worst, question.window, should_stop)
     tell("the weak level")
     for bracket in audit.refine(None if time_left is None else lambda: -1.0 if should_stop() else time_left()):
         tell(f"the weak level: {bracket.low} to {bracket.high}")
-    weak = audit.weak if len(near.log.set_rounds) else Bracket(users, users)
+    weak = audit.weak if len(compact.log.set_rounds) else Bracket(users, users)
     plan_breaches = breaches(evidence)
     return Verdict(
         evidence=evidence,
         subject=subject,
         users=users,
         question=question,
-        measures=final_measures(near.log, users, classes.level),
+        measures=final_measures(compact.log, users, classes.level),
         classes=classes,
         weak=Bracket(min(weak.low, classes.level) if not subject.certain else weak.low, weak.high, weak.witness),
         witness={} if weak.witness is None else weak.witness.result(subject.log),
@@ -280,9 +280,9 @@ def examine(
         window=window,
         breaches=None if plan_breaches is None else tuple(plan_breaches),
         before_unknown=_before_unknown(subject, users),
-        forecast=coming if isinstance(coming, Forecast) else None,
+        forecast=outlook if isinstance(outlook, Forecast) else None,
         omissions=tuple(
-            _omissions(audit, weak, window, None if time_left is None else coming, settled=settled or known)
+            _omissions(audit, weak, window, None if time_left is None else outlook, settled=settled or known)
         ),
     )
 
@@ -367,9 +367,9 @@ def _before_unknown(subject: Evidence, users: int) -> int | None:
 
 
 def _omissions(
-    audit: Audit, weak: Bracket, window: WindowLevel | None, coming: Forecast | Omission | None, *, settled: bool
+    audit: Audit, weak: Bracket, window: WindowLevel | None, outlook: Forecast | Omission | None, *, settled: bool
 ) -> list[Omission]:
-    """Say what was left out, and why; `coming` is None where there was no clock to simulate by."""
+    """Say what was left out, and why; `outlook` is None where there was no clock to simulate by."""
     omissions = []
     if not settled:
         many = audit.strong.classes > MOST_CLASSES
@@ -380,11 +380,11 @@ def _omissions(
         )
         omissions.append(Omission("who is isolated", reason))
     if not weak.exact:
-        gap = "the time given was too short to close the gap" if coming else "only what is cheap was tried"
+        gap = "the time given was too short to close the gap" if outlook else "only what is cheap was tried"
         reason = gap if audit.complete else "nothing was eliminated"
         omissions.append(Omission("the weak level as one number", reason))
     if window is not None and not window.complete:
         omissions.append(Omission("some windows", "the work was stopped before its end"))
-    if isinstance(coming, Omission):
-        omissions.append(coming)
+    if isinstance(outlook, Omission):
+        omissions.append(outlook)
     return omissions

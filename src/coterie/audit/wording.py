@@ -99,16 +99,16 @@ def _finding_without_isolated(verdict: "Verdict") -> str:
 
 def _groups(verdict: "Verdict") -> str:
     """Say how large the groups are that users hide in, and what holds them together or did not."""
-    colluders, promised, coming = verdict.question.colluders, verdict.promised, verdict.forecast
+    colluders, promised, outlook = verdict.question.colluders, verdict.promised, verdict.forecast
     text = f"users hide in groups of at least {number(verdict.strong_left)}"
     if colluders:
         text = f"with {counted(colluders, 'colluder')}, {text}"
     if verdict.below_plan and promised is not None:
         return f"{text}, and the plan promised {number(promised)}"
-    if not verdict.sealed or coming is None or coming.floor is None:
+    if not verdict.sealed or outlook is None or outlook.floor is None:
         return text
-    if coming.floor < verdict.strong:
-        return f"{text} so far; the users' own keys keep it at {number(coming.floor)} or more"
+    if outlook.floor < verdict.strong:
+        return f"{text} so far; the users' own keys keep it at {number(outlook.floor)} or more"
     return f"{text}, and their own keys keep it so"
 
 
@@ -267,28 +267,28 @@ def _window(verdict: "Verdict") -> Iterator[str]:
 
 
 def _forecast(verdict: "Verdict") -> Iterator[str]:
-    coming = verdict.forecast
-    if coming is None:
+    outlook = verdict.forecast
+    if outlook is None:
         yield from (f"Left out: {each.reason}." for each in verdict.omissions if each.part == "the forecast")
         return
-    if coming.policy is Policy.PLAIN:
+    if outlook.policy is Policy.PLAIN:
         yield "Every further round with plain aggregation shows the server the update of everyone who takes part."
         return
-    if coming.floor == 1 and verdict.strong == 1:
+    if outlook.floor == 1 and verdict.strong == 1:
         yield "The strong level counts as 1 already, and no further round lowers it."
         return
-    if coming.floor is not None:
-        yield _LASTING[coming.policy].format(floor=number(coming.floor))
-        if coming.floor < verdict.strong:
+    if outlook.floor is not None:
+        yield _LASTING[outlook.policy].format(floor=number(outlook.floor))
+        if outlook.floor < verdict.strong:
             yield f"It is {number(verdict.strong)} now, because some batches always took part together so far."
         return
     if len(verdict.isolated) == len(verdict.classes.participants):
         yield "Everyone who took part is isolated already. Further rounds change nothing about that."
         return
-    yield _SIMULATED[coming.policy].format(trials=counted(coming.trials, "time"))
+    yield _SIMULATED[outlook.policy].format(trials=counted(outlook.trials, "time"))
     yield (
-        f"The strong level is below {number(coming.level)} {after(coming.falls)}, the first user is isolated "
-        f"{after(coming.first_isolated)}, everyone {after(coming.all_isolated)}."
+        f"The strong level is below {number(outlook.level)} {after(outlook.falls)}, the first user is isolated "
+        f"{after(outlook.first_isolated)}, everyone {after(outlook.all_isolated)}."
     )
 
 
