@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
@@ -183,16 +185,15 @@ def breaches(evidence: Evidence) -> list[Breach] | None:
             elif count < plan.sizes[batch]:
                 missing = np.setdiff1d(plan.batch(batch), numbers[list(present)])
                 left.append(Breach(round_, batch, present, tuple(missing.tolist())))
-    return sorted(left, key=lambda breach: breach.round)
+    return left
 
 
 def cohorts(evidence: Evidence) -> Iterator[tuple[int, IntArray]]:
     """Yield the learned sets of the plan's rounds, those of a plain round as one."""
-    log, plain = evidence.log, set(evidence.plain)
-    for round_ in evidence.plain:
+    plain = set(evidence.plain)
+    for round_, sets in groupby(evidence.log.sets(), key=itemgetter(0)):
         if round_ >= evidence.plan_since:
-            low, high = np.searchsorted(log.set_rounds, (round_, round_ + 1))
-            yield round_, np.unique(log.members[log.starts[low] : log.starts[high]])
-    for round_, members in log.sets():
-        if round_ >= evidence.plan_since and round_ not in plain:
-            yield round_, members
+            members = [users for _, users in sets]
+            if round_ in plain:
+                members = [np.unique(np.concatenate(members))]
+            yield from ((round_, users) for users in members)

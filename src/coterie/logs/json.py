@@ -1,6 +1,6 @@
 """JSON: records of a user and a round, records with a list of users, lists by round, and Coterie's own lines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Any, BinaryIO, TypeAlias
 
@@ -112,7 +112,7 @@ def read_json(source: Source, choice: Choice) -> LogTable | Sets:
     by_round = document.items() if isinstance(document, dict) else enumerate(document)
     if isinstance(document, dict) or all(isinstance(each, list) for each in document):
         sets = [
-            LearnedSet(index, str(key), _users(source.name, "entry", index, value))
+            LearnedSet(index, str(key), _users(f"{source.name}, entry {index}", value))
             for index, (key, value) in enumerate(by_round, 1)
             if value
         ]
@@ -149,7 +149,7 @@ def _from_records(
     name: str,
     syntax: str,
     unit: str,
-    records: Any,  # noqa: ANN401 - a function that iterates over the records anew
+    records: Callable[[], Iterable[tuple[int, JsonObject]]],
     choice: Choice,
 ) -> LogTable | Sets:
     keys: dict[str, None] = {}
@@ -164,7 +164,10 @@ def _from_records(
         column = list(lists)[likely]
     if column is not None:
         place = _round_key(name, header, choice)
-        sets = [_learned_set(name, unit, line, record, (header[place], column)) for line, record in records()]
+        sets = [
+            _learned_set(f"{name}, {unit} {line}", line, record, (header[place], column))
+            for line, record in records()
+        ]
         return Sets(name, sets, Understanding(syntax, "sets", "", header[place], column), unit)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
@@ -183,27 +186,27 @@ def _round_key(name: str, header: Sequence[str], choice: Choice) -> int:
     return place
 
 
-def _learned_set(name: str, unit: str, line: int, record: JsonObject, keys: tuple[str, str]) -> LearnedSet:
+def _learned_set(place: str, line: int, record: JsonObject, keys: tuple[str, str]) -> LearnedSet:
     """Return a record with a list of users as a learned set; `keys` are those of its round and of the list."""
-    place = position(list(record), SETS)
-    number = None if place is None else record[list(record)[place]]
+    key = position(list(record), SETS)
+    number = None if key is None else record[list(record)[key]]
     if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
-        raise UsageError(f"{name}, {unit} {line}: the set {number!r} is not an integer of 0 or more")
-    round_, users = cell_text(record.get(keys[0])), _users(name, unit, line, record.get(keys[1], []))
+        raise UsageError(f"{place}: the set {number!r} is not an integer of 0 or more")
+    round_, users = cell_text(record.get(keys[0])), _users(place, record.get(keys[1], []))
     return LearnedSet(line, round_, users, number)
 
 
-def _users(name: str, unit: str, line: int, users: Any) -> list[str]:  # noqa: ANN401
+def _users(place: str, users: Any) -> list[str]:  # noqa: ANN401
     if not isinstance(users, list):
-        raise UsageError(f"{name}, {unit} {line}: the users are {str(users)[:40]!r}; give a list of them")
+        raise UsageError(f"{place}: the users are {str(users)[:40]!r}; give a list of them")
     names = []
     for user in users:
         value = user
         if isinstance(user, dict):
-            place = position(list(user), USERS + WEAK_USERS)
-            value = None if place is None else user[list(user)[place]]
+            key = position(list(user), USERS + WEAK_USERS)
+            value = None if key is None else user[list(user)[key]]
         if isinstance(value, bool) or not isinstance(value, str | int):
-            raise UsageError(f"{name}, {unit} {line}: the user {str(user)[:40]!r} is neither a name nor a number")
+            raise UsageError(f"{place}: the user {str(user)[:40]!r} is neither a name nor a number")
         names.append(str(value))
     return names
 
