@@ -82,6 +82,8 @@ def test_lines_of_one_round_are_sets_of_their_own(tmp_path):
         ('{"round":1,"users":["a"]}\n{"round":1,"us', "line 2: this is not JSON, or is cut off"),
         ('{"round":-1,"users":["a"]}\n', "line 1: the round '-1' is not an integer of 0 or more"),
         ('{"round":1,"users":[]}\n', "line 1: a learned set has no users"),
+        ('{"round":1,"set":true,"users":["a"]}\n', "line 1: the set True is not an integer from 0 to 999"),
+        ('{"round":1,"set":10000000000000000000,"users":["a"]}\n', "line 1: the set 10000000000000000000 is not"),
         ('{"round":1,"users":[""]}\n', "line 1: a user has no name"),
         (
             '{"round":1,"set":0,"users":["a"]}\n{"round":1,"set":0,"users":["b"]}\n',

@@ -60,6 +60,19 @@ def test_lists_without_a_round(tmp_path):
     assert read.understanding.round_rule == "each row, in the order of the file"
 
 
+def test_sets_of_long_numbers_stay_apart(tmp_path):
+    """However long the numbers of the learned sets are, two of them are two sums."""
+    lines = [f"1,{user},{10**25 + number}" for user, number in (("ann", 1), ("bob", 1), ("cas", 2), ("cas", 1))]
+    read = read_log(written(tmp_path / "log.csv", "\n".join(["round,user,set", *lines, ""])))
+    assert [users.tolist() for _, users in read.log.sets()] == [[0, 1, 2], [2]]
+
+
+def test_a_repeated_row_is_told_with_the_number_of_its_set(tmp_path):
+    """The warning calls a learned set what the file calls it."""
+    read = read_log(written(tmp_path / "log.csv", "round,user,set\n1,ann,7\n1,bob,9\n1,bob,9\n"))
+    assert "the user 'bob' stands twice in set 9 of round 1 (before: " in read.understanding.warnings[0]
+
+
 def test_columns_of_one_round_count_once(tmp_path):
     """Two columns that name one round are one round, with a warning for a user who stands in both."""
     read = read_log(written(tmp_path / "log.csv", "client,r3,r03,r4\nann,1,1,0\nbob,0,1,1\ncas,0,0,1\n"))

@@ -25,7 +25,7 @@ from coterie.values import AvailabilityLog, ParticipationLog
 
 __all__ = ["LogFile", "Understanding", "online_record", "read_availability", "read_log", "write_log"]
 
-WRITTEN = (".csv", ".parquet", ".jsonl")
+WRITTEN = {".csv": write_csv, ".parquet": write_parquet, ".jsonl": write_lines}
 
 
 def read_log(
@@ -123,12 +123,7 @@ def write_log(log: ParticipationLog, path: str | os.PathLike[str]) -> None:
         raise UsageError(f"{path}: the name of a log must end in {' or '.join(WRITTEN)}, not in {suffix!r}")
     check_log(log)
     with atomic_write(path) as file:
-        if suffix == ".csv":
-            write_csv(log, file)
-        elif suffix == ".jsonl":
-            write_lines(log, file)
-        else:
-            write_parquet(log, file)
+        WRITTEN[suffix](log, file)
 
 
 def _read(source: Source, choice: Choice) -> tuple[ParticipationLog, Understanding]:

@@ -339,10 +339,9 @@ def _count_repeats(numbers: IntArray, users: IntArray) -> int:
 
 
 def number_sets(labels: Sequence[str], rows: IntArray) -> IntArray:
-    """Number the learned sets of a column: numbers by their order, texts in the order of their first rows."""
+    """Number the learned sets of a column: by their numbers, or texts in the order of their first rows."""
     whole = [_INTEGER.fullmatch(label) for label in labels]
-    if not all(whole):
-        return rows
     values = [_value(match[1]) for match in whole if match]
-    ranks = {value: rank for rank, value in enumerate(sorted(set(values)))}
-    return np.array([ranks[value] for value in values], dtype=np.int64)[rows]
+    if not all(whole) or max(values) > MAX_NUMBER:
+        return rows
+    return np.array(values, dtype=np.int64)[rows]

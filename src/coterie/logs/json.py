@@ -190,8 +190,8 @@ def _learned_set(place: str, line: int, record: JsonObject, keys: tuple[str, str
     """Return a record with a list of users as a learned set; `keys` are those of its round and of the list."""
     key = position(list(record), SETS)
     number = None if key is None else record[list(record)[key]]
-    if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
-        raise UsageError(f"{place}: the set {number!r} is not an integer of 0 or more")
+    if number is not None and not (type(number) is int and 0 <= number <= MAX_NUMBER):
+        raise UsageError(f"{place}: the set {number!r} is not an integer from 0 to {MAX_NUMBER}")
     round_, users = cell_text(record.get(keys[0])), _users(place, record.get(keys[1], []))
     return LearnedSet(line, round_, users, number)
 
