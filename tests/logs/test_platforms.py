@@ -73,6 +73,16 @@ def test_a_repeated_row_is_told_with_the_number_of_its_set(tmp_path):
     assert "the user 'bob' stands twice in set 9 of round 1 (before: " in read.understanding.warnings[0]
 
 
+def test_a_refusal_counts_what_the_file_has(tmp_path):
+    """Rows of a Parquet file and entries of a JSON document are called so, and not lines."""
+    pq.write_table(pa.table({"round": [3, 4], "ann": ["1", "0"], "bob": ["1", "?"]}), tmp_path / "log.parquet")
+    with pytest.raises(UsageError, match=r"log.parquet, row 2: the column 'bob' has '\?'"):
+        read_log(tmp_path / "log.parquet")
+    sets = '[{"round": 3, "set": 1, "users": ["ann"]},\n {"round": 3, "set": 1, "users": ["bob"]}]'
+    with pytest.raises(UsageError, match=r"entry 2: round 3 has its set 1 in entry 1 already"):
+        read_log(written(tmp_path / "log.json", sets))
+
+
 def test_columns_of_one_round_count_once(tmp_path):
     """Two columns that name one round are one round, with a warning for a user who stands in both."""
     read = read_log(written(tmp_path / "log.csv", "client,r3,r03,r4\nann,1,1,0\nbob,0,1,1\ncas,0,0,1\n"))

@@ -178,7 +178,7 @@ def wide_rows(table: LogTable, layout: TableLayout) -> tuple[Rows, Understanding
             labels.append(row[place])
             cells = row[:place] + row[place + 1 :] if whole else [row[column] for column in columns]
         lines.append(line)
-        members.append(_members(table.name, line, cells, names))
+        members.append(_members(f"{table.name}, {table.unit} {line}", cells, names))
     origin = places_in(table.name, np.array(lines), table.unit)
     each = np.arange(len(members))
     if place is None:
@@ -207,7 +207,7 @@ def transposed_rows(table: LogTable, layout: TableLayout) -> tuple[Rows, Underst
     rounds: list[IntArray] = []
     for line, row in table.rows():
         names.append(row[place])
-        rounds.append(_members(table.name, line, row[:place] + row[place + 1 :], labels))
+        rounds.append(_members(f"{table.name}, {table.unit} {line}", row[:place] + row[place + 1 :], labels))
     _check_users(table, names)
     users, where = np.repeat(np.arange(len(names)), [*map(len, rounds)]), np.concatenate([_NOBODY, *rounds])
     rule = f"a column, numbered by {'its name' if numbering.exact else numbering.rule}"
@@ -222,7 +222,7 @@ def _check_users(table: LogTable, names: Sequence[str]) -> None:
         raise UsageError(f"{table.place}: the user {twice!r} stands there twice; give every user one name")
 
 
-def _members(path: str, line: int, cells: list[str], names: Sequence[str]) -> IntArray:
+def _members(place: str, cells: list[str], names: Sequence[str]) -> IntArray:
     """Return which columns of a row of 0 and 1, or of like words, say that someone took part."""
     if _BITS.issuperset(cells):
         return np.flatnonzero(np.frombuffer("".join(cells).encode(), dtype=np.uint8) == ord("1")).astype(np.int32)
@@ -231,9 +231,7 @@ def _members(path: str, line: int, cells: list[str], names: Sequence[str]) -> In
     values = [known.get(word) for word in words]
     if None in values:
         bad = values.index(None)
-        raise UsageError(
-            f"{path}, line {line}: the column {names[bad]!r} has {cells[bad]!r}; write 0 or 1, or true or false"
-        )
+        raise UsageError(f"{place}: the column {names[bad]!r} has {cells[bad]!r}; write 0 or 1, or true or false")
     return np.flatnonzero(np.array(values, dtype=np.bool_)).astype(np.int32)
 
 
@@ -255,7 +253,7 @@ def sets_rows(content: Sets) -> tuple[Rows, Understanding]:
     # Each set counts as a user of its own where times are grouped into rounds.
     column = f"the column {content.understanding.round_column or 'round'!r}"
     numbering = number_rounds(column, labels, codes, np.arange(len(sets)), origin)
-    where, numbers, users = _set_rows(numbering, members, set_places(name, sets, numbering.numbers))
+    where, numbers, users = _set_rows(numbering, members, set_places(name, sets, numbering.numbers, content.unit))
     understanding = content.understanding
     if not understanding.round_rule:
         understanding = replace(understanding, round_rule=numbering.rule)
@@ -271,7 +269,7 @@ def _set_rows(
     return where, numbers[where] if several else None, np.concatenate([_NOBODY, *members])
 
 
-def set_places(name: str, sets: Sequence[LearnedSet], rounds: IntArray) -> IntArray:
+def set_places(name: str, sets: Sequence[LearnedSet], rounds: IntArray, unit: str = "line") -> IntArray:
     """Return the number of each set among those of its round: the one it has, else the next."""
     seen: dict[tuple[int, int], int] = {}
     count: dict[int, int] = {}
@@ -281,8 +279,8 @@ def set_places(name: str, sets: Sequence[LearnedSet], rounds: IntArray) -> IntAr
         before = seen.setdefault((round_, int(numbers[index])), each.line)
         if before != each.line:
             raise UsageError(
-                f"{name}, line {each.line}: round {round_} has its set {numbers[index]} in line {before} already; "
-                "give every set of a round a number of its own"
+                f"{name}, {unit} {each.line}: round {round_} has its set {numbers[index]} in {unit} {before} "
+                "already; give every set of a round a number of its own"
             )
         count[round_] = count.get(round_, 0) + 1
     return numbers
