@@ -82,7 +82,7 @@ class PreparingParticipant(LightParticipant):
 
     def __init__(self, party: Party, largest_shares: int) -> None:
         """Begin; a roster for which more than so many bytes of shares must be stored is refused."""
-        self._enter(party, threads=1)
+        self._enter(party, CodedRoster, threads=1)
         self._share_key, self._seed = ShareKey.generate(), Seed.generate()
         self._largest_shares = largest_shares
         self._advertise(b"")
@@ -113,7 +113,7 @@ class PreparingParticipant(LightParticipant):
     def _upload(self, message: SharersCall) -> None:
         """Keep what the call will need, if the user's whole batch is among the sharers."""
         present = self._checked_sharers(message.sharers)
-        if len(self._own_places) < len(self._party.batch) or not present >= self._own_places:
+        if not self._is_whole(present):
             raise PeerError(
                 f"the server's sharers have a part of the batch of {self._party.user!r}, not the whole"
             )
@@ -125,7 +125,7 @@ class PreparedParticipant(LightParticipant):
     """A user whose mask was shared before the call: its vector is the first answer."""
 
     def __init__(self, party: Party, mask: PreparedMask) -> None:
-        self._enter(party, threads=1)
+        self._enter(party, CodedRoster, threads=1)
         self._seed = Seed(mask.seed)
         self._make_room()
         self.masks = (Mask(self._seed, 1),)
@@ -295,18 +295,16 @@ class PreparedRound(LightRound):
     """The server's side of a round whose masks were shared before: call, agreement, recovery."""
 
     def __init__(self, groups: Iterable[Group], setting: RoundSetting, preparation: LightPreparation) -> None:
-        shared, users = preparation.roster, frozenset(preparation.sharers)
-        names = {shared.lines[place].user for place in users}
-        super().__init__([group for group in groups if names.issuperset(group.identities)], setting)
+        shared = preparation.roster
+        names = {shared.lines[place].user for place in preparation.sharers}
+        complete = [group for group in groups if names.issuperset(group.identities)]
+        super().__init__(complete, setting, CodedRoster, threads=1)
         if names != self._states.keys():
             raise UsageError("the batches of this round are not those that shared their masks for it")
-        self._shared, self._sharers = shared.setting, preparation.sharers
-        self._set_roster(shared.lines)
+        self._sharers = preparation.sharers
+        self._set_roster(replace(shared, call_context=setting.context))
         self._states = dict.fromkeys(self._states, ServerState.FIXED)
         self._next_step, self._uploading = self._propose, True
-
-    def _roster_of(self, lines: tuple[RosterLine, ...]) -> CodedRoster:
-        return CodedRoster(self._shared, lines, call_context=self._setting.context)
 
 
 def prepare_round(charters: Iterable[Charter], round_: int, dimension: int, min_included: int) -> LightPreparation:
@@ -327,7 +325,7 @@ def prepare_round(charters: Iterable[Charter], round_: int, dimension: int, min_
         )
         for charter in batches
     ]
-    return LightPreparation(groups, setting)
+    return LightPreparation(groups, setting, CodedRoster, threads=1)
 
 
 def prepared_round(charters: Iterable[Charter], terms: Terms, preparation: LightPreparation) -> ServerRound:

@@ -294,7 +294,11 @@ def check_phase(stage, message, answer):
         assert mine in message.sharers
         assert len(set(message.sharers)) == len(message.sharers) >= threshold
     elif isinstance(message, Proposal):
-        included, excluded, own = set(message.included), set(message.excluded), participant._own
+        included, excluded, own = (
+            set(message.included),
+            set(message.excluded),
+            participant._own_among(participant._sharers),
+        )
         assert sorted([*message.included, *message.excluded]) == list(participant._sharers)
         assert own <= included or own <= excluded
         assert len(included) >= participant._setting.terms.min_included
@@ -311,8 +315,8 @@ def check_phase(stage, message, answer):
         )
     else:
         assert len(set(message.signers)) == len(message.signers) >= threshold
-        context, roster, sharers, *_ = participant._statement
-        signed = [(place, "agree", participant._statement) for place in message.signers]
+        context, roster, sharers, *_ = agreement = participant._agreed_lists()
+        signed = [(place, "agree", agreement) for place in message.signers]
         silent = sorted(participant._included.difference(message.signers))
         signed += [(place, "upload", (context, roster, sharers)) for place in silent]
         for (place, purpose, statement), signature in zip(signed, message.signatures, strict=True):

@@ -1,6 +1,6 @@
 """LightSecAgg (docs/protocol.md §5): masks are shared in coded form, and the server decodes their sum once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,14 +16,8 @@ from coterie.secagg.protocols.agreement import AgreedProtocol
 from coterie.secagg.protocols.agreement.boxes import DIGEST_BYTES, leaf, sharing_tree, stated_leaves
 from coterie.secagg.protocols.agreement.client import AgreedParticipant
 from coterie.secagg.protocols.agreement.messages import FROM_SERVER, RosterLine, server_table
-from coterie.secagg.protocols.agreement.roster import (
-    BoxFormat,
-    NeighbourhoodOf,
-    Roster,
-    complete_neighbourhood,
-)
+from coterie.secagg.protocols.agreement.roster import BoxFormat, Roster
 from coterie.secagg.protocols.agreement.server import AgreedRound, read_words
-from coterie.secagg.protocols.interface import Group, Party, RoundSetting
 from coterie.secagg.wire.framing import Count, Digest, Message, RoundAnswer, RoundNumber, Scope, Signature, blank
 
 
@@ -82,7 +76,6 @@ def code_for(users: int, parameters: Parameters) -> Code:
 class CodedRoster(Roster):
     """A roster in which everyone holds one coded share of everyone's mask, without pairwise masks."""
 
-    neighbourhood_of: NeighbourhoodOf = complete_neighbourhood
     call_context: bytes = b""
     """The context of the call, where shares were sent before it."""
     has_masks = False
@@ -135,12 +128,6 @@ class LightParticipant(AgreedParticipant):
     only: after a restart there are none, so that no round can be opened a second time.
     """
 
-    def __init__(self, party: Party) -> None:
-        super().__init__(party, threads=1)
-
-    def _roster_of(self, lines: tuple[RosterLine, ...]) -> CodedRoster:
-        return CodedRoster(self._setting, lines)
-
     def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
         """Encode the mask; the noise in it is drawn for this mask alone."""
         del mine
@@ -178,15 +165,10 @@ class LightRound(AgreedRound):
     """The server's side of one round of LightSecAgg."""
 
     table = server_table(CodedSharing, ShareSum)
-    roster_kind = CodedRoster
     _roster: CodedRoster
 
-    def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
-        super().__init__(groups, setting)
+    def _clear_secrets(self) -> None:
         self._sums: dict[int, Words] = {}
-
-    def _roster_of(self, lines: tuple[RosterLine, ...]) -> CodedRoster:
-        return CodedRoster(self._setting, lines)
 
     def _take_secret(self, user: str, message: Message, tail: memoryview) -> None:
         place = self._roster.position[user]
@@ -217,9 +199,6 @@ class LightRound(AgreedRound):
         masks = roster.code.decode(holders, sums, roster.mask_words, Seed.generate())
         PRIME_31.subtract_into(total, masks)
 
-    def _drop_secrets(self) -> None:
-        self._sums.clear()
-
 
 class LightSecAgg(AgreedProtocol):
     """The inner protocol `lightsecagg`: everyone holds a coded share of everyone's mask."""
@@ -228,6 +207,9 @@ class LightSecAgg(AgreedProtocol):
     rings: tuple[Ring, ...] = (PRIME_31,)
     storable = False  # it holds a share of every other user's vector
     from_client = LightRound.kinds
+    participant_kind = LightParticipant
+    round_kind = LightRound
+    roster_kind = CodedRoster
     from_server = (*FROM_SERVER, PreparationCall)
 
     def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
@@ -235,13 +217,3 @@ class LightSecAgg(AgreedProtocol):
         names = ("shares say nothing (t)", "sums decode (U)", "wrong ones corrected (e)")
         numbers = dict(zip(names, _sizes(users, parameters), strict=True))
         return super().thresholds(users, parameters) | numbers
-
-    def participant(self, party: Party, threads: int) -> LightParticipant:
-        """Return a client's side of one round."""
-        del threads  # modulo the prime, where a mask's words lie shows only on the way
-        return LightParticipant(party)
-
-    def server_round(self, groups: Sequence[Group], setting: RoundSetting, threads: int) -> LightRound:
-        """Return the server's side of one round."""
-        del threads
-        return LightRound(groups, setting)

@@ -16,23 +16,23 @@ import numpy as np
 from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg.batch.charter import Parameters, ordered
 from coterie.secagg.crypto.encoding import enc
-from coterie.secagg.crypto.keys import MaskKey, Seed, hkdf
+from coterie.secagg.crypto.keys import MaskKey, Seed, ShareKey, hkdf
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring, Words
 from coterie.secagg.crypto.shamir import LIMBS, SHARE_BYTES, are_shares, combine_all, correct, split
 from coterie.secagg.protocols.agreement import AgreedProtocol
-from coterie.secagg.protocols.agreement.boxes import DIGEST_BYTES, leaves_of, sharing_tree
-from coterie.secagg.protocols.agreement.messages import RosterLine, SharersCall, server_table
-from coterie.secagg.protocols.agreement.roster import (
-    BoxFormat,
-    NeighbourhoodOf,
-    Roster,
-    complete_neighbourhood,
-    sparse_neighbourhood,
+from coterie.secagg.protocols.agreement.boxes import DIGEST_BYTES, SentBoxes, leaves_of, sharing_tree
+from coterie.secagg.protocols.agreement.client import AgreedParticipant
+from coterie.secagg.protocols.agreement.messages import (
+    ParticipantState,
+    Positions,
+    RosterLine,
+    SharersCall,
+    server_table,
 )
+from coterie.secagg.protocols.agreement.roster import BoxFormat, Roster, sparse_neighbourhood
 from coterie.secagg.protocols.agreement.server import AgreedRound
-from coterie.secagg.protocols.agreement.storage import StorableAgreedParticipant
-from coterie.secagg.protocols.interface import Group, Party, RoundSetting
+from coterie.secagg.protocols.interface import Party
 from coterie.secagg.wire.framing import Digest, Message, RoundAnswer, Signature, encode
 
 PAIR_BYTES = 2 * SHARE_BYTES
@@ -91,6 +91,13 @@ class PairRoster(Roster):
     box_format = PAIRS
 
 
+@dataclass(frozen=True)
+class SparsePairRoster(PairRoster):
+    """The same, in which users have only a few neighbours."""
+
+    neighbourhood_of = staticmethod(sparse_neighbourhood)
+
+
 def pair_mask(roster: Roster, user: str, key: MaskKey, other: RosterLine) -> Mask:
     """Return the mask that a user and another one have in common, with the user's sign: the lower id adds it.
 
@@ -107,22 +114,91 @@ def seed_digest(context: bytes, user: str, seed: bytes) -> bytes:
     return hashlib.sha256(enc("coterie/v2/seed", context, user, seed)).digest()
 
 
-class PairwiseParticipant(StorableAgreedParticipant):
-    """A user in one round of SecAgg or SecAgg+."""
+class StoredParticipant(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A participant between two messages; what it needs no more, or has not yet, is empty."""
 
-    def __init__(self, party: Party, neighbourhood_of: NeighbourhoodOf, threads: int) -> None:
-        self._neighbourhood_of, self._mask_key = neighbourhood_of, MaskKey.generate()
-        super().__init__(party, threads, self._mask_key.public)
+    state: ParticipantState
+    mask_key: bytes
+    share_key: bytes
+    seed: bytes
+    words: bytes
+    """The vector, with the seal's masks and the self mask."""
+    lines: tuple[RosterLine, ...]
+    boxes: dict[int, tuple[bytes, bytes]]
+    shares: dict[int, bytes]
+    sharers: Positions
+    complete: bool
+    """Whether the user's whole batch is among the sharers."""
+    included: Positions
+
+    def __repr__(self) -> str:
+        return "StoredParticipant(…)"
+
+
+_decoder = msgspec.msgpack.Decoder(StoredParticipant)
+_BEFORE_UPLOAD = (
+    ParticipantState.ADVERTISED, ParticipantState.SHARED, ParticipantState.RECEIVED, ParticipantState.REVEALED,
+)  # fmt: skip
+
+
+class PairwiseParticipant(AgreedParticipant):
+    """A user in one round of SecAgg or SecAgg+; what it must remember between two messages can be stored."""
+
+    def __init__(self, party: Party, roster_kind: type[Roster], threads: int) -> None:
+        self._mask_key = MaskKey.generate()
+        super().__init__(party, roster_kind, threads, self._mask_key.public)
 
     @classmethod
-    def restored(cls, party: Party, neighbourhood_of: NeighbourhoodOf, stored: bytes) -> Self:
-        """Return the participant that `store` wrote last."""
+    def restored(cls, party: Party, roster_kind: type[Roster], stored: bytes) -> Self:
+        """Return the participant that `store` wrote last, which is not finished."""
         self = cls.__new__(cls)
-        self._neighbourhood_of = neighbourhood_of
-        return self._restored(party, stored)
+        saved = _decoder.decode(stored)
+        self._enter(party, roster_kind, threads=1)
+        self._state = saved.state
+        self._shares, self._sharers, self._included = saved.shares, saved.sharers, frozenset(saved.included)
+        if saved.share_key:
+            self._share_key = ShareKey.from_bytes(saved.share_key)
+        if saved.lines:
+            self._roster = roster_kind(self._setting, saved.lines)
+            self._mine = self._roster.position[party.user]
+            keys, boxes = ({holder: pair[part] for holder, pair in saved.boxes.items()} for part in (0, 1))
+            self._sent = SentBoxes(self._roster, self._mine, keys, boxes)
+        if saved.words:
+            self._mask_key, self._seed = MaskKey.from_bytes(saved.mask_key), Seed(saved.seed)
+            self._make_room()
+            self.words[:] = np.frombuffer(saved.words, dtype=self._ring.dtype)
+            self.masks = ()
+        if saved.state is ParticipantState.ADVERTISED:
+            self._advertise(self._mask_key.public)
+        return self
 
-    def _roster_of(self, lines: tuple[RosterLine, ...]) -> PairRoster:
-        return PairRoster(self._setting, lines, self._neighbourhood_of)
+    @property
+    def party(self) -> Party:
+        """Who takes part, and in which round: with these `restored` goes on."""
+        return self._party
+
+    def store(self) -> bytes:
+        """Return everything that `restored` needs: secrets, for the device's own durable store and nobody else.
+
+        Whoever stores it must do so before the answer leaves, and may restore only what was stored last: a device
+        that went back would sign a second division of the sharers, or open one user's seed and key.
+        """
+        pending, alone = self._state in _BEFORE_UPLOAD, self._state is ParticipantState.ADVERTISED
+        sent = self._sent if pending and not alone else None
+        stored = StoredParticipant(
+            state=self._state,
+            mask_key=self._mask_key.to_bytes() if pending else b"",
+            share_key=self._share_key.to_bytes() if alone or self._state is ParticipantState.SHARED else b"",
+            seed=self._seed.reveal() if pending else b"",
+            words=self.words.tobytes() if pending else b"",
+            lines=() if alone else self._roster.lines,
+            boxes={holder: (sent.keys[holder], box) for holder, box in sent.boxes.items()} if sent else {},
+            shares=self._shares,
+            sharers=self._sharers,
+            complete=not pending and self._is_whole(self._sharers),
+            included=tuple(sorted(self._included)),
+        )
+        return msgspec.msgpack.encode(stored)
 
     def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
         """Share the seed and the mask key."""
@@ -160,19 +236,11 @@ class PairwiseRound(AgreedRound):
     """The server's side of one round of SecAgg or SecAgg+."""
 
     table = server_table(Sharing, Unmasking)
-    roster_kind = PairRoster
 
-    def __init__(
-        self, groups: Iterable[Group], setting: RoundSetting, neighbourhood_of: NeighbourhoodOf, threads: int
-    ) -> None:
-        super().__init__(groups, setting)
-        self._neighbourhood_of, self._threads = neighbourhood_of, threads
+    def _clear_secrets(self) -> None:
         self._sharings: dict[int, Sharing] = {}
         self._shares: dict[int, tuple[list[int], Words]] = {}
         """By holder: whose shares it sent, and the shares, all of them right."""
-
-    def _roster_of(self, lines: tuple[RosterLine, ...]) -> PairRoster:
-        return PairRoster(self._setting, lines, self._neighbourhood_of)
 
     def _take_secret(self, user: str, message: Message, tail: memoryview) -> None:
         del tail
@@ -250,10 +318,6 @@ class PairwiseRound(AgreedRound):
             # The excluded user's own sign is the opposite of the one in the included user's vector.
             yield from (pair_mask(roster, user, key, roster.lines[other]) for other in sorted(near[place]))
 
-    def _drop_secrets(self) -> None:
-        self._sharings.clear()
-        self._shares.clear()
-
 
 class Recovery:
     """Secrets that come back from shares, each of which is the one that its owner committed to."""
@@ -310,29 +374,23 @@ class SecAgg(AgreedProtocol):
     rings: tuple[Ring, ...] = (RING_16, RING_32)
     storable = True
     from_client = PairwiseRound.kinds
-    neighbourhood_of: NeighbourhoodOf = staticmethod(complete_neighbourhood)
+    participant_kind = PairwiseParticipant
+    round_kind = PairwiseRound
+    roster_kind: type[Roster] = PairRoster
 
     def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
         """Return how many must agree, how many neighbours a user has, and how many shares open a secret."""
-        near = self.neighbourhood_of(users, parameters)
+        near = self.roster_kind.neighbourhood_of(users, parameters)
         numbers = {"neighbours (k)": near.degree, "shares open a secret (t')": near.shares_needed}
         return super().thresholds(users, parameters) | numbers
 
-    def participant(self, party: Party, threads: int) -> PairwiseParticipant:
-        """Return a client's side of one round."""
-        return PairwiseParticipant(party, self.neighbourhood_of, threads)
-
     def restored(self, party: Party, stored: bytes) -> PairwiseParticipant:
         """Return a client's side of one round as its device stored it."""
-        return PairwiseParticipant.restored(party, self.neighbourhood_of, stored)
-
-    def server_round(self, groups: Sequence[Group], setting: RoundSetting, threads: int) -> PairwiseRound:
-        """Return the server's side of one round."""
-        return PairwiseRound(groups, setting, self.neighbourhood_of, threads)
+        return PairwiseParticipant.restored(party, self.roster_kind, stored)
 
 
 class SecAggPlus(SecAgg):
     """The inner protocol `secagg+`: masks and secrets are shared with a few neighbours that nobody chose."""
 
     name = "secagg+"
-    neighbourhood_of: NeighbourhoodOf = staticmethod(sparse_neighbourhood)
+    roster_kind = SparsePairRoster

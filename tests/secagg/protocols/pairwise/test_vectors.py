@@ -40,7 +40,7 @@ def roster(case):
         parts = ("user", "identity", "mask_key", "share_key", "signature")
         user, *rest = (bytes.fromhex(case[prefix + part]) for part in parts)
         lines.append(RosterLine(user.decode(), *rest))
-    return PairRoster(Setting(case.context), tuple(lines), complete_neighbourhood)
+    return PairRoster(Setting(case.context), tuple(lines))
 
 
 @cases("roster", success=True)
@@ -94,7 +94,7 @@ def two(case, user, peer, public):
         RosterLine(user.decode(), bytes(32), bytes(32), bytes(32), bytes(64)),
         RosterLine(peer.decode(), bytes(32), public, public, bytes(64)),
     )
-    found = PairRoster(Setting(case.context), lines, complete_neighbourhood)
+    found = PairRoster(Setting(case.context), lines)
     object.__setattr__(found, "digest", case.roster)
     return found
 

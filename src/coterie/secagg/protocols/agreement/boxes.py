@@ -186,9 +186,9 @@ def check_complaints(complaints: Complaints, who: str) -> None:
 class SentBoxes:
     """The boxes that a user made, one for each neighbour, and the key of each, which is revealed once at most."""
 
-    def __init__(self, roster: Roster, mine: int, keys: Mapping[int, BoxKey], boxes: Mapping[int, bytes]) -> None:
+    def __init__(self, roster: Roster, mine: int, keys: Mapping[int, bytes], boxes: Mapping[int, bytes]) -> None:
         self._roster, self._mine = roster, mine
-        self._keys, self.boxes = keys, boxes
+        self.keys, self.boxes = keys, boxes
 
     @classmethod
     def encrypt(cls, roster: Roster, mine: int, contents: Mapping[int, bytes]) -> "SentBoxes":
@@ -198,18 +198,7 @@ class SentBoxes:
             holder: Route(roster, mine, holder).encrypt_shares(keys[holder], content)
             for holder, content in contents.items()
         }
-        return cls(roster, mine, keys, boxes)
-
-    @property
-    def secrets(self) -> dict[int, tuple[bytes, bytes]]:
-        """Every holder's box and its secret key, for the device's own store."""
-        return {holder: (self._keys[holder].to_bytes(), box) for holder, box in self.boxes.items()}
-
-    @classmethod
-    def restored(cls, roster: Roster, mine: int, secrets: Mapping[int, tuple[bytes, bytes]]) -> "SentBoxes":
-        """Return the boxes whose `secrets` were stored."""
-        keys = {holder: BoxKey.from_bytes(key) for holder, (key, _) in secrets.items()}
-        return cls(roster, mine, keys, {holder: box for holder, (_, box) in secrets.items()})
+        return cls(roster, mine, {holder: key.to_bytes() for holder, key in keys.items()}, boxes)
 
     def keys_for(self, complaints: Complaints) -> bytes:
         """Return the keys of boxes that were complained about; refuse complaints that are not their holders'."""
@@ -217,15 +206,14 @@ class SentBoxes:
         if not complaints:
             raise PeerError("the server asks for the keys of boxes without a complaint")
         for complaint in complaints:
-            box = self.boxes.get(complaint.user)
-            if box is None:
+            if complaint.user not in self.boxes:
                 raise PeerError(f"the server has a complaint by user {complaint.user}, who was sent no box")
             line = self._roster.lines[complaint.user]
-            if complaint.box_digest != leaf(box):
+            if complaint.box_digest != leaf(self.boxes[complaint.user]):
                 raise PeerError(f"the complaint of {line.user!r} is about another box than it was sent")
             statement = self._roster.complaint_to_sign(self._mine, complaint.user, complaint.box_digest)
             verify_signature(line.identity, complaint.signature, "complaint", *statement, who=line.user)
-        return b"".join(self._keys[complaint.user].to_bytes() for complaint in complaints)
+        return b"".join(self.keys[complaint.user] for complaint in complaints)
 
 
 class ReceivedBoxes:

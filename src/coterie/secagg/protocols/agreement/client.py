@@ -46,18 +46,22 @@ class AgreedParticipant(ABC):
     Only a device that moves on in a durable transaction before every answer may store one.
     """
 
-    def __init__(self, party: Party, threads: int, mask_key: bytes = b"") -> None:
+    def __init__(self, party: Party, roster_kind: type[Roster], threads: int, mask_key: bytes = b"") -> None:
         """Begin a round; `mask_key` is the public key for pairwise masks, where there are any."""
-        self._enter(party, threads)
+        self._enter(party, roster_kind, threads)
         self._share_key, self._seed = ShareKey.generate(), Seed.generate()
         self._make_room()
         self.masks: Sequence[Mask] = (Mask(self._seed, 1),)
         """The mask that is opened if the user is included: alone, or in a sum."""
         self._advertise(mask_key)
 
-    def _enter(self, party: Party, threads: int) -> None:
+    def _enter(self, party: Party, roster_kind: type[Roster], threads: int) -> None:
         """Take in what is no secret of this round's."""
         self._party, self._setting, self._threads = party, party.setting, threads
+        self._roster_kind = roster_kind
+        self._shares: dict[int, bytes] = {}
+        self._sharers: Positions = ()
+        self._included: frozenset[int] = frozenset()
         self._head = (party.setting.scope, party.setting.context, party.user)
         self._state, self._lock = ParticipantState.ADVERTISED, Lock()
         self._ring = party.setting.quantiser.ring
@@ -74,10 +78,6 @@ class AgreedParticipant(ABC):
         self.advertisement = Advertisement(*self._head, *keys, signature)
 
     # --- what inner protocols differ in
-
-    @abstractmethod
-    def _roster_of(self, lines: tuple[RosterLine, ...]) -> Roster:
-        """Return the roster with these lines."""
 
     @abstractmethod
     def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
@@ -140,7 +140,7 @@ class AgreedParticipant(ABC):
     def _share(self, message: RosterCall) -> bytes | memoryview:
         """Phase 1: share the secrets among the holders."""
         party, setting = self._party, self._setting
-        roster = self._roster_of(message.lines)
+        roster = self._roster_kind(setting, message.lines)
         least, most = setting.terms.min_included, min(setting.quantiser.cohort, party.largest_roster)
         check_roster(roster, self.advertisement, party.batch, party.verify_member, least=least, most=most)
         mine = roster.position[party.user]
@@ -148,14 +148,14 @@ class AgreedParticipant(ABC):
         own = contents.pop(mine)
         sent = SentBoxes.encrypt(roster, mine, contents)
         answer = self._sharing(roster, mine, own, sent.boxes.values())
-        self._roster, self._mine, self._sent, self._own_share = roster, mine, sent, own
+        self._roster, self._mine, self._sent, self._shares = roster, mine, sent, {mine: own}
         return answer
 
     def _look(self, message: Delivery) -> bytes:
         """Phase 2: open the neighbours' boxes, and complain about those that hold something else than signed."""
         received = ReceivedBoxes(self._roster, self._mine, self._share_key, self._party.identity, message)
-        self._shares = {**received.contents, self._mine: self._own_share}
-        del self._share_key, self._own_share
+        self._shares = received.contents | self._shares
+        del self._share_key
         return encode(Receipt(*self._head, received.complaints))
 
     def _reveal(self, message: RevealCall) -> bytes:
@@ -166,27 +166,27 @@ class AgreedParticipant(ABC):
         """Phase 3: mask the vector, unless the own batch is incomplete already: then only stay to help."""
         party, roster, sharers = self._party, self._roster, message.sharers
         present = self._checked_sharers(sharers)
-        own = self._own_places
-        complete = len(own) == len(party.batch) and present.issuperset(own)
         neighbours = present.intersection(self._sent.boxes)
         answer = None
-        if complete:
+        if self._is_whole(present):
             # Within the batch the seal's masks already do what these do: it is in the sum as a whole or not.
-            others = [roster.lines[place] for place in sorted(neighbours - own)]
+            others = [roster.lines[place] for place in sorted(neighbours - self._own_among(present))]
             add_masks(self.words, self._pair_masks(others), self._ring, threads=self._threads)
             signature = party.identity.sign("upload", *roster.upload_to_sign(sharers))
             rewrite(self._message, MaskedVector(*self._head, signature))
             answer = self._message.toreadonly()
         self._shares = {place: share for place, share in self._shares.items() if place in present}
-        self._sharers, self._own, self._complete = sharers, own & present, complete
+        self._sharers = sharers
         del self._message, self.words, self.masks, self._sent, self._seed
         return answer
 
-    @property
-    def _own_places(self) -> frozenset[int]:
-        """The user's batch, as far as it is on the roster."""
-        lines = enumerate(self._roster.lines)
-        return frozenset(place for place, line in lines if line.user in self._party.batch)
+    def _own_among(self, places: Iterable[int]) -> frozenset[int]:
+        """Return the user's batch, as far as it is in these places of the roster."""
+        return frozenset(place for place in places if self._roster.lines[place].user in self._party.batch)
+
+    def _is_whole(self, places: Iterable[int]) -> bool:
+        """Whether the user's whole batch is in these places."""
+        return len(self._own_among(places)) == len(self._party.batch)
 
     def _checked_sharers(self, sharers: Positions) -> frozenset[int]:
         """Refuse sharers that are too few, without this user, or with a neighbour whose share it does not hold."""
@@ -218,15 +218,18 @@ class AgreedParticipant(ABC):
         if included | excluded != frozenset(self._sharers):
             odd = min((included | excluded) ^ frozenset(self._sharers))
             raise PeerError(f"the server's lists are not the sharers: they differ in {self._name(odd)}")
-        if self._own & included and not (self._complete and self._own <= included):
+        if self._own_among(included) and not self._is_whole(included):
             raise PeerError(f"the server includes a part of the batch of {party.user!r}, not the whole")
         least = self._setting.terms.min_included
         if len(included) < least:
             raise PeerError(f"the server includes {len(included)} users; at least {least} are needed")
-        self._statement = roster.agreement_to_sign(self._sharers, message.included, message.excluded)
         self._included = included
-        signature = party.identity.sign("agree", *self._statement)
-        return encode(Agreement(*self._head, signature))
+        return encode(Agreement(*self._head, party.identity.sign("agree", *self._agreed_lists())))
+
+    def _agreed_lists(self) -> tuple[bytes, ...]:
+        """Return what an agreement signs, after its purpose: sharers who are not included are excluded."""
+        excluded = sorted(self._included.symmetric_difference(self._sharers))
+        return self._roster.agreement_to_sign(self._sharers, sorted(self._included), excluded)
 
     def _open(self, message: Opening) -> bytes | memoryview:
         """Phase 5: if enough have signed these lists, give what they call for, and keep no share.
@@ -248,8 +251,9 @@ class AgreedParticipant(ABC):
                 f"and {len(silent)} under their uploads"
             )
         agreed, uploaded = message.signatures[: len(signers)], message.signatures[len(signers) :]
+        agreement = self._agreed_lists()
         for place, signature in zip(signers, agreed, strict=True):
-            self._verify(place, signature, "agree", self._statement)
+            self._verify(place, signature, "agree", agreement)
         for place, signature in zip(silent, uploaded, strict=True):
             if place in self._shares:
                 self._verify(place, signature, "upload", roster.upload_to_sign(self._sharers))

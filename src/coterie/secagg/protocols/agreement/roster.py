@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
 from math import comb
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
@@ -211,10 +211,6 @@ def check_positions(positions: Positions, users: int, what: str) -> None:
         raise PeerError(f"the server's {what} are not in ascending order, or name a user twice")
 
 
-NeighbourhoodOf: TypeAlias = Callable[[int, Parameters], Neighbourhood]
-"""How many neighbours and shares there are among so many users: what SecAgg and SecAgg+ differ in."""
-
-
 @dataclass(frozen=True)
 class BoxFormat:
     """The format of all boxes of a round: the public half of a box's key, encrypted content, commitments."""
@@ -245,9 +241,10 @@ class Roster(ABC):
 
     setting: RoundSetting
     lines: tuple[RosterLine, ...]
-    neighbourhood_of: NeighbourhoodOf
     has_masks: ClassVar[bool]
     """Whether two users have a mask in common, and everyone a key for that."""
+    neighbourhood_of = staticmethod(complete_neighbourhood)
+    """How many neighbours and shares there are among so many users: what SecAgg and SecAgg+ differ in."""
 
     @property
     @abstractmethod
@@ -298,15 +295,11 @@ class Roster(ABC):
         """Return what is signed with a vector, after its purpose: which masks it has follows from that."""
         return self.statement_context, self.digest, encode_positions(sharers)
 
-    def agreement_to_sign(self, sharers: Positions, included: Positions, excluded: Positions) -> tuple[bytes, ...]:
+    def agreement_to_sign(
+        self, sharers: Iterable[int], included: Iterable[int], excluded: Iterable[int]
+    ) -> tuple[bytes, ...]:
         """Return what is signed in an agreement, after its purpose."""
-        return (
-            self.statement_context,
-            self.digest,
-            encode_positions(sharers),
-            encode_positions(included),
-            encode_positions(excluded),
-        )
+        return self.statement_context, self.digest, *map(encode_positions, (sharers, included, excluded))
 
 
 def check_line(line: RosterLine, context: bytes, *, masks: bool = True) -> None:

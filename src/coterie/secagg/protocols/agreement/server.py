@@ -5,6 +5,7 @@ What users share, and how masks come off the sum, is for each inner protocol to 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -112,15 +113,17 @@ class AgreedRound(ABC):
     """The legal order of its users' messages."""
     kinds: ClassVar[tuple[type[Message], ...]]
     from_client: ClassVar[MessageDecoder[Any]]
-    roster_kind: ClassVar[type[Roster]]
 
     def __init_subclass__(cls) -> None:
         """Decode what the table of an inner protocol's rounds has."""
         cls.kinds = tuple(kind for _, kind in cls.table)
         cls.from_client = MessageDecoder(cls.kinds, "client")
 
-    def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
+    def __init__(
+        self, groups: Iterable[Group], setting: RoundSetting, roster_kind: type[Roster], threads: int
+    ) -> None:
         self.round, self._setting = setting.round, setting
+        self._roster_kind, self._threads = roster_kind, threads
         self._head = (setting.scope, setting.context)
         self._grouping = Grouping(groups)
         _check_sizes(self._grouping, setting)
@@ -141,12 +144,9 @@ class AgreedRound(ABC):
         self._irregular = False
         """Whether something came that no honest round has; without a seal the round then counts as unknown."""
         self._over = False
+        self._clear_secrets()
 
     # --- what inner protocols differ in
-
-    @abstractmethod
-    def _roster_of(self, lines: tuple[RosterLine, ...]) -> Roster:
-        """Return the roster with these lines."""
 
     @abstractmethod
     def _take_secret(self, user: str, message: Message, tail: memoryview) -> None:
@@ -161,8 +161,8 @@ class AgreedRound(ABC):
         """Take the included users' masks off their sum; TooFewUsersError if they do not come out."""
 
     @abstractmethod
-    def _drop_secrets(self) -> None:
-        """Let go of the last answers."""
+    def _clear_secrets(self) -> None:
+        """Have none of what `_take_secret` keeps: at the beginning, and once the round is over."""
 
     # --- what whoever drives the round calls in every phase
 
@@ -266,8 +266,8 @@ class AgreedRound(ABC):
     def _take_keys(self, user: str, message: Advertisement) -> None:
         identity = self._grouping.of[user].identities[user]
         line = RosterLine(user, identity, message.mask_key, message.share_key, message.signature)
-        check_line(line, self._setting.context, masks=self.roster_kind.has_masks)
-        keys = {line.mask_key, line.share_key} if self.roster_kind.has_masks else {line.share_key}
+        check_line(line, self._setting.context, masks=self._roster_kind.has_masks)
+        keys = {line.mask_key, line.share_key} if self._roster_kind.has_masks else {line.share_key}
         for key in keys & self._owner_of.keys():
             raise PeerError(f"{user} advertised a key of {self._owner_of[key]}")
         self._owner_of |= dict.fromkeys(keys, user)
@@ -277,13 +277,12 @@ class AgreedRound(ABC):
         self._end_phase()
         self._demand_batches(self._lines, "advertised")
         lines = sorted(self._lines.values(), key=lambda line: line.user.encode())
-        self._set_roster(tuple(lines))
+        self._set_roster(self._roster_kind(self._setting, tuple(lines)))
         self._next_step = self._deliver
         return dict.fromkeys(self._lines, encode(RosterCall(*self._head, self._roster.lines)))
 
-    def _set_roster(self, lines: tuple[RosterLine, ...]) -> None:
-        self._roster = self._roster_of(lines)
-        self._boxes = BoxExchange(self._roster)
+    def _set_roster(self, roster: Roster) -> None:
+        self._roster, self._boxes = roster, BoxExchange(roster)
 
     # --- phase 1: boxes come (_take_secret), and are passed on
 
@@ -415,9 +414,9 @@ class AgreedRound(ABC):
         self._setting = self._setting.without_model()
         self._grouping.drop_calls()
         self._uploads.clear()
-        self._drop_secrets()
+        self._clear_secrets()
         if self._next_step != self._fix_roster:
-            self._set_roster(self._roster.lines)
+            self._set_roster(replace(self._roster, setting=self._roster.setting.without_model()))
 
     def _lost_batches(self) -> dict[bytes, str]:
         """Return the batches that absent users are missing from, and the reason: they lied, or did not answer."""
