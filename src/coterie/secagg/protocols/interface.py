@@ -1,14 +1,16 @@
 """What an inner protocol is (§4), and what whoever drives a round of one gives and gets, at both ends."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from coterie.errors import UsageError
+from coterie.errors import PeerError, TooFewUsersError, UsageError
 from coterie.secagg.batch.charter import Parameters, VerifyMember
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import IdentityKey
@@ -170,7 +172,7 @@ def no_answer_reason(users: Iterable[str]) -> str:
     return f"{listing(map(display_name, sorted(users)), MOST_SILENT)} did not answer"
 
 
-class ServerRound(Protocol):
+class ServerRound(ABC):
     """The server's side of one round, without I/O.
 
     Send what `start` returns. Give each answer to `receive`. When nobody is `waiting` any more, or the time is
@@ -178,41 +180,79 @@ class ServerRound(Protocol):
     after `finish`, are given to `receive` too: it refuses them, and counts what they expose.
     """
 
-    @property
-    def round(self) -> int:
-        """The round's number."""
-        ...
+    table: ClassVar[Mapping[tuple[Any, type[Message]], Any]]
+    """The legal order of its users' messages."""
+    table_ends: ClassVar[Mapping[Any, Any]]
+    """Where users go when a phase ends."""
+
+    def __init__(self, groups: Iterable[Group], setting: RoundSetting, first: Enum) -> None:
+        self.round, self._setting = setting.round, setting
+        self._grouping = Grouping(groups)
+        self._states: dict[str, Any] = dict.fromkeys(self._grouping.of, first)
+        self._over = False
 
     @property
     def waiting(self) -> frozenset[str]:
         """The users whose answer to this phase is still missing."""
-        ...
+        expecting = {state for state, _ in self.table}
+        return frozenset(user for user, state in self._states.items() if state in expecting)
 
     def start(self) -> Outgoing:
-        """Return the first messages."""
-        ...
+        """Return the calls: the same bytes for all users of a group."""
+        return {user: group.call for user, group in self._grouping.of.items()}
 
     def receive(self, user: str, data: Data) -> None:
         """Take in a user's answer; a violation raises PeerError and changes nothing but the exposure."""
-        ...
+        if user not in self._states:
+            raise PeerError(f"a message came from {user!r}, who was not asked in this round")
+        self._receive(user, data)
 
+    @abstractmethod
+    def _receive(self, user: str, data: Data) -> None:
+        """Take in the answer of a user who was asked."""
+
+    @abstractmethod
     def advance(self) -> Outgoing:
         """End the phase and return the next one's messages; none if there is no further phase.
 
         Who has not answered is lost to the round from here on. TooFewUsersError ends it.
         """
-        ...
+
+    def _end_phase(self) -> None:
+        self._states = {user: self.table_ends.get(state, state) for user, state in self._states.items()}
+
+    def _demand_batches(self, users: Iterable[str], done: str) -> None:
+        """End a round in which too few users are left in complete groups: less than the terms ask for."""
+        groups, least = self._grouping.complete(users), self._setting.terms.min_included
+        included = sum(len(group.identities) for group in groups)
+        if included < least:
+            raise TooFewUsersError(
+                f"{included} users in {len(groups)} of {len(self._grouping.groups)} batches {done}; "
+                f"{least} are needed"
+            )
 
     def finish(self) -> RoundResult:
         """Return what the round gave; TooFewUsersError if that is less than the terms ask for.
 
         A round is finished once, and lets go of its vectors, sums and calls: it can be kept for late messages.
         """
-        ...
+        if self._over:
+            raise UsageError(f"round {self.round} is over; a round is finished once")
+        return self._finish()
 
+    @abstractmethod
+    def _finish(self) -> RoundResult:
+        """Return what the round gave, and end it."""
+
+    def _end_round(self) -> None:
+        """Let go of everything large; who was heard, and what could be opened, stays known."""
+        self._over = True
+        self._setting = self._setting.without_model()
+        self._grouping.drop_calls()
+
+    @abstractmethod
     def exposure(self) -> Exposure:
         """Return what the bytes received so far would open, at any moment, however the round goes or went."""
-        ...
 
 
 class Participant(Protocol):

@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from coterie.errors import PeerError, TooFewUsersError, UsageError
+from coterie.errors import PeerError, UsageError
 from coterie.secagg.batch.charter import Parameters
 from coterie.secagg.crypto.masking import Mask
 from coterie.secagg.crypto.quantiser import dequantise
@@ -16,12 +16,12 @@ from coterie.secagg.crypto.ring import RING_16, RING_32, Ring, Words
 from coterie.secagg.protocols.interface import (
     Exposure,
     Group,
-    Grouping,
     LearnedSum,
     Outgoing,
     Party,
     RoundResult,
     RoundSetting,
+    ServerRound,
     no_answer_reason,
 )
 from coterie.secagg.wire.framing import (
@@ -87,30 +87,23 @@ class OpenParticipant:
         raise PeerError(f"{type(message).__name__} came from the server; an open round has one message each way")
 
 
-class OpenRound:
+class OpenRound(ServerRound):
     """The server's side of one `open` round over several batches."""
 
+    table = SERVER_TABLE
+    table_ends = SERVER_TABLE_ENDS
+
     def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
-        self.round, self._setting = setting.round, setting
-        self._grouping = Grouping(groups)
+        super().__init__(groups, setting, CollectionState.ASKED)
         largest = max((len(group.identities) for group in self._grouping.groups), default=0)
         if largest > setting.quantiser.cohort:
             raise UsageError(
                 f"a batch has {largest} users, more than the {setting.quantiser.cohort} that its charter allows"
             )
-        self._states = dict.fromkeys(self._grouping.of, CollectionState.ASKED)
         self._sums: dict[bytes, Words] = {}
         self._seen: set[str] = set()
-        self._over = False
 
-    def start(self) -> Outgoing:
-        """Return the first messages: the same bytes for all members of a batch."""
-        return {user: group.call for user, group in self._grouping.of.items()}
-
-    def receive(self, user: str, data: Data) -> None:
-        """Take in a user's sealed vector; a violation raises PeerError and changes nothing but the exposure."""
-        if user not in self._states:
-            raise PeerError(f"a message came from {user!r}, who was not asked in this round")
+    def _receive(self, user: str, data: Data) -> None:
         size = self._setting.vector_bytes
         try:
             message, tail = _from_client.decode(data, largest=size + LARGEST_HEAD)
@@ -137,24 +130,13 @@ class OpenRound:
             self._sums[group.charter_digest] = words.copy()
         self._states[user] = state
 
-    @property
-    def waiting(self) -> frozenset[str]:
-        """The users whose vector has not come."""
-        return frozenset(user for user, state in self._states.items() if state is CollectionState.ASKED)
-
     def advance(self) -> Outgoing:
         """End the only phase: vectors that come later are refused."""
-        self._states = {user: SERVER_TABLE_ENDS.get(state, state) for user, state in self._states.items()}
+        self._end_phase()
         return {}
 
-    def finish(self) -> RoundResult:
-        """End the round with what has come; TooFewUsersError if too few users are in complete batches.
-
-        The sums are let go of: what may come late is only counted.
-        """
-        if self._over:
-            raise UsageError(f"round {self.round} is over; a round is finished once")
-        self._over, totals, self._sums = True, self._sums, {}
+    def _finish(self) -> RoundResult:
+        totals, self._sums = self._sums, {}
         missing = {user for user, state in self._states.items() if state is not CollectionState.RECEIVED}
         sums, lost = [], {}
         for group in self._grouping.groups:
@@ -168,14 +150,8 @@ class OpenRound:
                 sums.append(LearnedSum(users, total))
             except PeerError as error:
                 lost[group.charter_digest] = str(error)
-        self._setting = self._setting.without_model()
-        self._grouping.drop_calls()
-        included = sum(len(part.users) for part in sums)
-        if included < self._setting.terms.min_included:
-            raise TooFewUsersError(
-                f"{included} users in {len(sums)} of {len(self._grouping.groups)} batches gave a sum in round "
-                f"{self.round}; {self._setting.terms.min_included} are needed"
-            )
+        self._end_round()
+        self._demand_batches([user for part in sums for user in part.users], f"gave a sum in round {self.round}")
         return RoundResult(self.round, tuple(sums), lost)
 
     def exposure(self) -> Exposure:

@@ -4,6 +4,7 @@ What is not in a table is refused and changes nothing. What follows a call stand
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -206,7 +207,7 @@ SERVER_FOUNDING_ENDS: dict[FoundingState, FoundingState] = {
 S = TypeVar("S", bound=Enum)
 
 
-def next_state(table: dict[tuple[S, type[Message]], S], state: S, message: Message, sender: str) -> S:
+def next_state(table: Mapping[tuple[S, type[Message]], S], state: S, message: Message, sender: str) -> S:
     """Return the state after a message; refuse one that is out of order.
 
     >>> next_state(SERVER_FOUNDING, FoundingState.INVITED, CharterAcceptance("s", "ann", bytes(32)), "ann")
@@ -219,7 +220,7 @@ def next_state(table: dict[tuple[S, type[Message]], S], state: S, message: Messa
     return after
 
 
-def refusal(table: dict[tuple[S, type[Message]], S], state: S, message: Message, sender: str) -> PeerError:
+def refusal(table: Mapping[tuple[S, type[Message]], S], state: S, message: Message, sender: str) -> PeerError:
     """Return the error that says which messages would have been in order."""
     expected = [kind.__name__ for before, kind in table if before is state]
     return PeerError(

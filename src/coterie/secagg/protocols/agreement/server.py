@@ -3,7 +3,7 @@
 What users share, and how masks come off the sum, is for each inner protocol to say.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -41,6 +41,7 @@ from coterie.secagg.protocols.interface import (
     Outgoing,
     RoundResult,
     RoundSetting,
+    ServerRound,
     no_answer_reason,
 )
 from coterie.secagg.wire.framing import Data, Message, MessageDecoder, RoundAnswer, encode
@@ -106,11 +107,10 @@ LARGEST_HEAD = 4096
 """Bytes that a message has at most beside its boxes, shares or words."""
 
 
-class AgreedRound(ABC):
+class AgreedRound(ServerRound):
     """The server's side of one round: what comes in a phase, and how the phase ends, one phase after the other."""
 
-    table: ClassVar[dict[tuple[ServerState, type[Message]], ServerState]]
-    """The legal order of its users' messages."""
+    table_ends = SERVER_TABLE_ENDS
     kinds: ClassVar[tuple[type[Message], ...]]
     from_client: ClassVar[MessageDecoder[Any]]
 
@@ -122,12 +122,10 @@ class AgreedRound(ABC):
     def __init__(
         self, groups: Iterable[Group], setting: RoundSetting, roster_kind: type[Roster], threads: int
     ) -> None:
-        self.round, self._setting = setting.round, setting
+        super().__init__(groups, setting, ServerState.CALLED)
         self._roster_kind, self._threads = roster_kind, threads
         self._head = (setting.scope, setting.context)
-        self._grouping = Grouping(groups)
         _check_sizes(self._grouping, setting)
-        self._states = dict.fromkeys(self._grouping.of, ServerState.CALLED)
         self._lines: dict[str, RosterLine] = {}
         self._owner_of: dict[bytes, str] = {}
         self._uploads = Uploads(self._grouping, setting)
@@ -143,7 +141,6 @@ class AgreedRound(ABC):
         self._ended_as_agreed = False
         self._irregular = False
         """Whether something came that no honest round has; without a seal the round then counts as unknown."""
-        self._over = False
         self._clear_secrets()
 
     # --- what inner protocols differ in
@@ -166,20 +163,7 @@ class AgreedRound(ABC):
 
     # --- what whoever drives the round calls in every phase
 
-    def start(self) -> Outgoing:
-        """Return the calls: the same bytes for all users of a group."""
-        return {user: group.call for user, group in self._grouping.of.items()}
-
-    @property
-    def waiting(self) -> frozenset[str]:
-        """The users whose answer to this phase is still missing."""
-        expecting = {state for state, _ in self.table}
-        return frozenset(user for user, state in self._states.items() if state in expecting)
-
-    def receive(self, user: str, data: Data) -> None:
-        """Take in a user's answer; a violation raises PeerError and changes nothing but the exposure."""
-        if user not in self._states:
-            raise PeerError(f"a message came from {user!r}, who was not asked in this round")
+    def _receive(self, user: str, data: Data) -> None:
         largest = LARGEST_HEAD + max(self._setting.vector_bytes, self._largest_sharing)
         vector = self._uploading  # bytes that cannot be read may have been one
         try:
@@ -235,24 +219,11 @@ class AgreedRound(ABC):
             self._end_round()
             raise
 
-    def _end_phase(self) -> None:
-        self._states = {user: SERVER_TABLE_ENDS.get(state, state) for user, state in self._states.items()}
-
     def _demand_responders(self, users: int, done: str) -> None:
         """End a round in which too few users of the roster are left for any agreement."""
         if users < self._roster.users_needed:
             raise TooFewUsersError(
                 f"{users} of {len(self._roster.lines)} users {done}; {self._roster.users_needed} are needed"
-            )
-
-    def _demand_batches(self, users: Iterable[str], done: str) -> None:
-        """End a round in which too few users are left in complete groups for any device to agree."""
-        groups, least = self._grouping.complete(users), self._setting.terms.min_included
-        included = sum(len(group.identities) for group in groups)
-        if included < least:
-            raise TooFewUsersError(
-                f"{included} users in {len(groups)} of {len(self._grouping.groups)} batches {done}; "
-                f"{least} are needed"
             )
 
     def _users(self, places: Iterable[int]) -> list[str]:
@@ -386,13 +357,8 @@ class AgreedRound(ABC):
         self._next_step = None
         return {}
 
-    def finish(self) -> RoundResult:
-        """Open what the agreement calls for, and return the sum over the included users.
-
-        Vectors, shares and boxes are let go of: what may come late is only counted.
-        """
-        if self._over:
-            raise UsageError(f"round {self.round} is over; a round is finished once")
+    def _finish(self) -> RoundResult:
+        """Open what the agreement calls for, and return the sum over the included users."""
         if self._next_step is not None:
             raise UsageError("the round is not over; advance until nothing is to be sent")
         total = self._uploads.total
@@ -409,10 +375,7 @@ class AgreedRound(ABC):
         return RoundResult(self.round, (learned,), self._lost_batches(), dict(self.liars))
 
     def _end_round(self) -> None:
-        """Let go of everything large; who was heard, and what could be opened, stays known."""
-        self._over = True
-        self._setting = self._setting.without_model()
-        self._grouping.drop_calls()
+        super()._end_round()
         self._uploads.clear()
         self._clear_secrets()
         if self._next_step != self._fix_roster:
