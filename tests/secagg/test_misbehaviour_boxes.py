@@ -457,7 +457,7 @@ class LyingLoner:
         boxes = [garbage(at, box) for at, box in enumerate(good)]
         sent = self.client._rounds[SCOPE]._sent.boxes  # noqa: SLF001 - it stands by them
         sent.update(zip(sent, boxes, strict=True))
-        return signed_sharing(self.client._identity, self._server._roster, message, boxes)  # noqa: SLF001
+        return signed_sharing(self.client._owner.identity, self._server._roster, message, boxes)  # noqa: SLF001
 
     def seal(self, task, update, **options):
         """Seal as the client does."""

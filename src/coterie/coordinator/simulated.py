@@ -6,8 +6,9 @@ from typing import NamedTuple, TypeAlias
 
 from coterie.coordinator.aggregation import RoundPhase
 from coterie.errors import CoterieError, PeerError, UsageError
+from coterie.secagg.client import Client
 from coterie.secagg.crypto.quantiser import Update
-from coterie.secagg.protocols.interface import Client, Outgoing, Task
+from coterie.secagg.protocols.interface import Outgoing, Task
 from coterie.secagg.wire.framing import Data
 
 

@@ -20,7 +20,7 @@ from coterie.secagg.batch.charter import (
 from coterie.secagg.batch.founding import BatchFounder, BatchRules
 from coterie.secagg.batch.membership import DeviceStore, Membership
 from coterie.secagg.batch.rules import DeviceConfiguration
-from coterie.secagg.client import SealedClient, UnsealedClient
+from coterie.secagg.client import Client, SealedClient, UnsealedClient
 from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed
 from coterie.secagg.crypto.quantiser import Quantiser, Sum
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring
@@ -29,7 +29,6 @@ from coterie.secagg.exchange import MemoryStore, exchange_messages, found_batch,
 from coterie.secagg.preparation import PreparingClient, prepare_round, prepared_round
 from coterie.secagg.protocols import DEFAULT_PROTOCOL, PROTOCOLS, InnerProtocol
 from coterie.secagg.protocols.interface import (
-    Client,
     Exposure,
     LearnedSum,
     Outgoing,

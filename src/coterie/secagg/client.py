@@ -1,8 +1,13 @@
 """A user's side of rounds, sealed or not, whichever inner protocol they have (§3, §4)."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar
+
 from coterie.errors import PeerError, UsageError
 from coterie.secagg.batch.charter import Charter, Parameters, VerifyMember
-from coterie.secagg.batch.membership import DeviceRecord, Membership, seal_masks
+from coterie.secagg.batch.membership import DeviceOwner, DeviceRecord, Membership, seal_masks
 from coterie.secagg.batch.rules import DeviceConfiguration, check_protocol, check_recipe, check_rules, check_terms
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import IdentityKey, Seed, hkdf_expand
@@ -29,29 +34,81 @@ from coterie.secagg.wire.messages import (
 from coterie.values.checks import check_count
 
 
-class SealedClient:
-    """One user's side of sealed rounds.
+class Client(ABC):
+    """A user's side of rounds, without I/O: bytes in, bytes or a task out.
 
     Give it the server's bytes with `receive`: it answers with bytes to send, with nothing, or with a `Task`.
     Train by the task's recipe, then `seal` the update and send the result.
     """
 
-    _table = CLIENT_SEALED
+    _table: ClassVar[Mapping[tuple[ClientState, type[Message]], ClientState]]
 
-    def __init__(self, membership: Membership, largest_message: int = 1 << 28) -> None:
-        self.membership = membership
-        self._largest_message = largest_message
+    def __init__(self, owner: DeviceOwner, largest_message: int) -> None:
+        self.user, self._owner, self._largest_message = owner.user, owner, largest_message
         self._tasks: dict[str, Task] = {}
         self._rounds: dict[str, Participant] = {}
 
-    @property
-    def user(self) -> str:
-        """The user's id."""
-        return self.membership.user
-
     def receive(self, data: Data) -> bytes | memoryview | Task | None:
-        """Take in a message from the server; a violation raises PeerError and changes nothing."""
+        """Take in a message; return the answer to send, a task to train for and then `seal`, or nothing.
+
+        A violation raises PeerError and changes nothing.
+        """
         message, _ = messages_from_server.decode(data, self._largest_message)
+        return self._answer(message)
+
+    @abstractmethod
+    def _answer(self, message: Message) -> bytes | memoryview | Task | None:
+        """Return the answer to a message of any kind."""
+
+    @abstractmethod
+    def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
+        """Return the first answer of the round."""
+
+    def _state(self, scope: str) -> ClientState:
+        if scope in self._rounds:
+            return ClientState.ANSWERING
+        return ClientState.CALLED if scope in self._tasks else ClientState.READY
+
+    # --- from the task to the first answer
+
+    def _checked(self, task: Task, update: Update, weight: int) -> tuple[Floats, int]:
+        """Return an update as one row of values, and its weight; refuse a task that is not the last one."""
+        if self._tasks.get(task.scope) != task:
+            raise UsageError(f"round {task.round} of scope {task.scope!r} is not the one that was asked for last")
+        return flat_update(update, task.terms), check_count(weight, "the weight")
+
+    # --- the phases of the inner protocol
+
+    @contextmanager
+    def _round(self, scope: str) -> Iterator[Participant | None]:
+        """Give this user's side of the round that it is in; once that is finished, it is let go of."""
+        participant = self._rounds.get(scope)
+        yield participant
+        if participant is not None and participant.finished and self._rounds.get(scope) is participant:
+            del self._rounds[scope]
+
+    def _phase(self, message: Message) -> Data | None:
+        """Answer in the phases of an inner protocol; there is no answer to a call without a seal."""
+        scope = getattr(message, "scope", "")
+        with self._round(scope) as participant:
+            if participant is not None:
+                return participant.take(message)
+        raise self._refusal(scope, message)
+
+    def _refusal(self, scope: str, message: Message) -> PeerError:
+        return refusal(self._table, self._state(scope), message, "the server")
+
+
+class SealedClient(Client):
+    """One user's side of sealed rounds, and of forming the batches that they are sealed in."""
+
+    _table = CLIENT_SEALED
+
+    def __init__(self, membership: Membership, largest_message: int = 1 << 28) -> None:
+        super().__init__(membership, largest_message)
+        self.membership = membership
+
+    def _answer(self, message: Message) -> bytes | memoryview | Task | None:
         match message:
             case Invitation():
                 return self.membership.answer_invitation(message)
@@ -64,24 +121,24 @@ class SealedClient:
             case _:
                 return self._phase(message)
 
-    def _state(self, record: DeviceRecord, scope: str) -> ClientState:
-        if not record.charter:
-            return ClientState.OUTSIDE
-        if scope in self._rounds:
-            return ClientState.ANSWERING
-        return ClientState.CALLED if scope in self._tasks else ClientState.READY
+    def _refusal(self, scope: str, message: Message) -> PeerError:
+        with self.membership.record(scope) as record:
+            return refusal(self._table, self._state_in(record, scope), message, "the server")
+
+    def _state_in(self, record: DeviceRecord, scope: str) -> ClientState:
+        return self._state(scope) if record.charter else ClientState.OUTSIDE
 
     # --- a call: is it for a round that this device may seal?
 
     def _answer_call(self, message: RoundCall) -> Task:
         terms = called_terms(message)
         with self.membership.record(message.scope) as record:
-            next_state(self._table, self._state(record, message.scope), message, "the server")
+            next_state(self._table, self._state_in(record, message.scope), message, "the server")
             recipe = terms.configuration or record.in_force.recipe
             task = Task(message.scope, message.charter, message.round, terms, recipe)
             self._check(task, record)
-        self._tasks[message.scope] = task
-        self._rounds.pop(message.scope, None)
+        self._tasks[task.scope] = task
+        self._rounds.pop(task.scope, None)
         return task
 
     def _check(self, task: Task, record: DeviceRecord) -> tuple[Charter, InnerProtocol]:
@@ -119,15 +176,14 @@ class SealedClient:
         a weight that moves by one while updates repeat would show the update (§1). An update that is not finite
         counts as the zero update.
         """
-        if self._tasks.get(task.scope) != task:
-            raise UsageError(f"round {task.round} of scope {task.scope!r} is not the one that was asked for last")
-        values, weight = flat_update(update, task.terms), check_count(weight, "the weight")
+        values, weight = self._checked(task, update, weight)
         with self.membership.record(task.scope) as record:
             charter, protocol = self._check(task, record)
             chain = record.chain.advance(task.round)
             masks = seal_masks(chain, task.round, task.terms.digest, self.user)
             record.pin_weight(weight, charter.quantiser.weight_cap)
-            participant = self._participant(protocol, self._party(task, charter), threads)
+            party = self._member(charter, task.round, task.terms)
+            participant = self._participant(protocol, party, threads)
             masks += participant.masks
             rounding = rounding_key(record.rounding_secret, task.terms)
             weighted = (values, record.weight, charter.quantiser)
@@ -139,25 +195,20 @@ class SealedClient:
         if self._tasks.get(task.scope) == task:
             del self._tasks[task.scope]
             if not participant.finished:
-                self._rounds[task.scope] = participant
+                self._enter(party, participant)
         return answer
 
-    def _party(self, task: Task, charter: Charter) -> Party:
-        return Party(
-            user=self.user,
-            identity=self.membership.identity,
-            verify_member=self.membership.verify_member,
-            batch=charter.identities,
-            charter=charter.digest,
-            setting=RoundSetting(
-                "sealed", charter.inner, task.scope, task.round, task.terms, charter.quantiser, charter.parameters
-            ),
-            largest_roster=self.membership.configuration.largest_roster,
-        )
+    def _member(self, charter: Charter, round_: int, terms: Terms) -> Party:
+        setting = RoundSetting.sealed(charter, round_, terms)
+        return self._owner.party(setting, charter.digest, charter.identities)
 
     def _participant(self, protocol: InnerProtocol, party: Party, threads: int) -> Participant:
         """Return this user's side of a round that is about to be sealed."""
         return protocol.participant(party, threads)
+
+    def _enter(self, party: Party, participant: Participant) -> None:
+        """Go on in the phases of the inner protocol."""
+        self._rounds[party.setting.scope] = participant
 
     def resend_sealed(self, scope: str, round_: int) -> memoryview:
         """Return the stored bytes of the last sealed round, to send them once more after a lost connection."""
@@ -166,20 +217,72 @@ class SealedClient:
                 raise UsageError(f"round {round_} of scope {scope!r} is not the last that this device sealed")
             return record.sealed_message
 
-    # --- the phases of the inner protocol
 
-    def _phase(self, message: Message) -> bytes | memoryview | None:
-        """Answer in the phases of an inner protocol; there is no answer to a call without a seal."""
-        scope = getattr(message, "scope", "")
-        participant = self._rounds.get(scope)
-        if participant is None or isinstance(message, UnsealedCall):
-            with self.membership.record(scope) as record:
-                state = self._state(record, scope)
-            raise refusal(self._table, state, message, "the server")
-        answer = participant.take(message)
-        if participant.finished and self._rounds.get(scope) is participant:
-            del self._rounds[scope]
-        return answer
+class UnsealedClient(Client):
+    """One user's side of unsealed rounds; it remembers nothing durably.
+
+    It is in no batch. Every round that completes shows the sum of those who were in it, and many rounds show more
+    (docs/guarantee.md).
+    """
+
+    _table = CLIENT_UNSEALED
+
+    def __init__(
+        self,
+        user: str,
+        identity: IdentityKey,
+        configuration: DeviceConfiguration,
+        verify_member: VerifyMember,
+        *,
+        largest_message: int = 1 << 28,
+        rounding_secret: Seed | None = None,
+    ) -> None:
+        super().__init__(DeviceOwner(user, identity, configuration, verify_member), largest_message)
+        self._rounding = (Seed.generate() if rounding_secret is None else rounding_secret).reveal()
+        self._settings: dict[str, RoundSetting] = {}
+        """Of the rounds whose tasks were given."""
+        self._next: dict[str, int] = {}
+
+    def _answer(self, message: Message) -> bytes | memoryview | Task | None:
+        return self._answer_call(message) if isinstance(message, UnsealedCall) else self._phase(message)
+
+    def _answer_call(self, message: UnsealedCall) -> Task:
+        next_state(self._table, self._state(message.scope), message, "the server")
+        configuration = self._owner.configuration
+        configuration.check_scope(message.scope)
+        try:
+            quantiser = Quantiser(Ring(message.modulus), message.clip, message.weight_cap, message.cohort)
+            parameters = Parameters(message.colluders, message.losses)
+        except UsageError as error:
+            raise PeerError(f"the server's quantiser or parameters are not valid: {error}") from None
+        protocol = check_protocol(message.inner, quantiser, parameters, configuration)
+        if not protocol.runs_unsealed:
+            raise PeerError(f"the server called an unsealed round of {message.inner!r}, which runs sealed only")
+        check_recipe(message.recipe, configuration)
+        if message.round < self._next.get(message.scope, 0):
+            raise PeerError(f"the server asked for round {message.round}; this client is past it")
+        terms = called_terms(message)
+        check_terms(terms, protocol.least_included([1], 1), configuration)
+        self._settings[message.scope] = RoundSetting(
+            "unsealed", message.inner, message.scope, message.round, terms, quantiser, parameters
+        )
+        self._tasks[message.scope] = Task(message.scope, b"", message.round, terms, message.recipe)
+        self._rounds.pop(message.scope, None)
+        return self._tasks[message.scope]
+
+    def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
+        """Return the first answer to a task; the vector, quantised and masked, waits for its phase."""
+        values, weight = self._checked(task, update, weight)
+        setting = self._settings[task.scope]
+        party = self._owner.party(setting, b"", {self.user: self._owner.identity.public})
+        participant = PROTOCOLS[setting.inner].participant(party, threads)
+        rounding = rounding_key(self._rounding, task.terms)
+        weighted = (values, min(weight, setting.quantiser.weight_cap), setting.quantiser)
+        mask_into(participant.words, *weighted, participant.masks, rounding, threads=threads)
+        del self._tasks[task.scope]
+        self._rounds[task.scope] = participant
+        self._next[task.scope] = task.round + 1
+        return participant.start()
 
 
 def flat_update(update: Update, terms: Terms) -> Floats:
@@ -196,102 +299,3 @@ def rounding_key(secret: bytes, terms: Terms) -> Seed:
     The same update under the same terms gives the same words, so that repeating a round shows nothing new (§1).
     """
     return Seed(hkdf_expand(secret, enc("coterie/v2/rounding", terms.digest)))
-
-
-class UnsealedClient:
-    """One user's side of unsealed rounds, with the shape of a `SealedClient`; it remembers nothing durably.
-
-    It is in no batch. Every round that completes shows the sum of those who were in it, and many rounds show more
-    (docs/guarantee.md).
-    """
-
-    def __init__(
-        self,
-        user: str,
-        identity: IdentityKey,
-        configuration: DeviceConfiguration,
-        verify_member: VerifyMember,
-        *,
-        largest_message: int = 1 << 28,
-        rounding_secret: Seed | None = None,
-    ) -> None:
-        self.user, self._identity = user, identity
-        self._configuration, self._verify_member = configuration, verify_member
-        self._largest_message = largest_message
-        self._rounding = (Seed.generate() if rounding_secret is None else rounding_secret).reveal()
-        self._tasks: dict[str, tuple[Task, RoundSetting]] = {}
-        self._rounds: dict[str, Participant] = {}
-        self._next: dict[str, int] = {}
-
-    def receive(self, data: Data) -> bytes | memoryview | Task | None:
-        """Take in a message from the server; a violation raises PeerError and changes nothing."""
-        message, _ = messages_from_server.decode(data, self._largest_message)
-        if isinstance(message, UnsealedCall):
-            return self._answer_call(message)
-        scope = getattr(message, "scope", "")
-        participant = self._rounds.get(scope)
-        if participant is None:
-            raise refusal(CLIENT_UNSEALED, self._state(scope), message, "the server")
-        answer = participant.take(message)
-        if participant.finished and self._rounds.get(scope) is participant:
-            del self._rounds[scope]
-        return answer
-
-    def _state(self, scope: str) -> ClientState:
-        if scope in self._rounds:
-            return ClientState.ANSWERING
-        return ClientState.CALLED if scope in self._tasks else ClientState.READY
-
-    def _answer_call(self, message: UnsealedCall) -> Task:
-        next_state(CLIENT_UNSEALED, self._state(message.scope), message, "the server")
-        configuration = self._configuration
-        if message.scope not in configuration.scopes:
-            raise PeerError(
-                f"the server named the scope {message.scope!r}; this device serves "
-                f"{', '.join(sorted(configuration.scopes))}"
-            )
-        try:
-            quantiser = Quantiser(Ring(message.modulus), message.clip, message.weight_cap, message.cohort)
-            parameters = Parameters(message.colluders, message.losses)
-        except UsageError as error:
-            raise PeerError(f"the server's quantiser or parameters are not valid: {error}") from None
-        protocol = check_protocol(message.inner, quantiser, parameters, configuration)
-        if not protocol.runs_unsealed:
-            raise PeerError(f"the server called an unsealed round of {message.inner!r}, which runs sealed only")
-        check_recipe(message.recipe, configuration)
-        if message.round < self._next.get(message.scope, 0):
-            raise PeerError(f"the server asked for round {message.round}; this client is past it")
-        terms = called_terms(message)
-        check_terms(terms, protocol.least_included([1], 1), configuration)
-        task = Task(message.scope, b"", message.round, terms, message.recipe)
-        setting = RoundSetting(
-            "unsealed", message.inner, message.scope, message.round, terms, quantiser, parameters
-        )
-        self._tasks[message.scope] = task, setting
-        self._rounds.pop(message.scope, None)
-        return task
-
-    def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
-        """Return the first answer to a task; the vector, quantised and masked, waits for its phase."""
-        asked = self._tasks.get(task.scope)
-        if asked is None or asked[0] != task:
-            raise UsageError(f"round {task.round} of scope {task.scope!r} is not the one that was asked for last")
-        setting = asked[1]
-        values, weight = flat_update(update, task.terms), check_count(weight, "the weight")
-        party = Party(
-            user=self.user,
-            identity=self._identity,
-            verify_member=self._verify_member,
-            batch={self.user: self._identity.public},
-            charter=b"",
-            setting=setting,
-            largest_roster=self._configuration.largest_roster,
-        )
-        participant = PROTOCOLS[setting.inner].participant(party, threads)
-        rounding = rounding_key(self._rounding, task.terms)
-        weighted = (values, min(weight, setting.quantiser.weight_cap), setting.quantiser)
-        mask_into(participant.words, *weighted, participant.masks, rounding, threads=threads)
-        del self._tasks[task.scope]
-        self._rounds[task.scope] = participant
-        self._next[task.scope] = task.round + 1
-        return participant.start()

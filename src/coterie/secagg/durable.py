@@ -1,5 +1,7 @@
 """A sealed client that may end after every message: what it needs for the next one is stored durably (§3, §5)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import msgspec
@@ -8,11 +10,9 @@ from coterie.errors import UsageError
 from coterie.secagg.batch.charter import Charter
 from coterie.secagg.batch.membership import DeviceStore, Membership, decode_stored
 from coterie.secagg.client import SealedClient
-from coterie.secagg.crypto.quantiser import Update
 from coterie.secagg.protocols import PROTOCOLS
-from coterie.secagg.protocols.interface import StorableParticipant, StorableProtocol, Task
-from coterie.secagg.wire.framing import Data, Message
-from coterie.secagg.wire.messages import CLIENT_SEALED, ClientState, RoundCall, Terms, UnsealedCall, refusal
+from coterie.secagg.protocols.interface import Participant, Party, StorableParticipant, StorableProtocol, Task
+from coterie.secagg.wire.messages import RoundCall, Terms
 
 
 class _StoredRound(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -59,44 +59,35 @@ class DurableClient(SealedClient):
                 slot.content = b""  # a new call ends the round before it
         return task
 
-    def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> memoryview:
-        """Return the first answer to a task; the round's secrets are stored before."""
-        answer = super().seal(task, update, weight=weight, threads=threads)
-        participant = self._rounds.pop(task.scope, None)
-        if participant is not None:
-            assert isinstance(participant, StorableParticipant)  # noqa: S101 - the protocol is storable
-            # Not the task's: a thread that was called meanwhile may have put a later round in its place.
-            charter, setting = participant.party.charter, participant.party.setting
-            stored = _StoredRound(
-                charter, setting.round, setting.terms.dimension, setting.terms.min_included, setting.terms.step,
-                setting.context, participant.store(),
-            )  # fmt: skip
-            with self._store.transaction(task.scope) as slot:
-                slot.content = msgspec.msgpack.encode(stored)
-        return answer
+    def _enter(self, party: Party, participant: Participant) -> None:
+        """Store what the next phase needs before the first answer leaves."""
+        assert isinstance(participant, StorableParticipant)  # noqa: S101 - the protocol is storable
+        setting = party.setting
+        stored = _StoredRound(
+            party.charter, setting.round, setting.terms.dimension, setting.terms.min_included, setting.terms.step,
+            setting.context, participant.store(),
+        )  # fmt: skip
+        with self._store.transaction(setting.scope) as slot:
+            slot.content = msgspec.msgpack.encode(stored)
 
-    def _phase(self, message: Message) -> Data | None:
-        scope = getattr(message, "scope", "")
+    @contextmanager
+    def _round(self, scope: str) -> Iterator[Participant | None]:
+        """Give the round that is stored, and store it as it is then."""
         with self.membership.record(scope) as record:
             charter = record.in_force if record.charter else None
         with self._store.transaction(scope) as slot:
             stored = decode_stored(_decoder, slot.content) if slot.content else None
-            if charter is not None and stored is not None and stored.charter == charter.digest:
-                participant = self._restored(charter, stored)
-                if isinstance(message, UnsealedCall):
-                    raise refusal(CLIENT_SEALED, ClientState.ANSWERING, message, "the server")
-                answer = participant.take(message)
-                stored.participant = b"" if participant.finished else participant.store()
-                slot.content = msgspec.msgpack.encode(stored) if stored.participant else b""
-                return answer
-        state = ClientState.OUTSIDE if charter is None else ClientState.READY
-        raise refusal(CLIENT_SEALED, state, message, "the server")
+            if charter is None or stored is None or stored.charter != charter.digest:
+                yield None
+                return
+            participant = self._restored(charter, stored)
+            yield participant
+            stored.participant = b"" if participant.finished else participant.store()
+            slot.content = msgspec.msgpack.encode(stored) if stored.participant else b""
 
     def _restored(self, charter: Charter, stored: _StoredRound) -> StorableParticipant:
         protocol = PROTOCOLS[charter.inner]
         assert isinstance(protocol, StorableProtocol)  # noqa: S101 - it left something to store
-        terms = Terms(b"", stored.dimension, stored.min_included, stored.step)
-        task = Task(charter.scope, charter.digest, stored.round, terms, charter.recipe)
-        party = self._party(task, charter)
+        party = self._member(charter, stored.round, Terms(b"", stored.dimension, stored.min_included, stored.step))
         vars(party.setting)["context"] = stored.context  # of the model that was called with, not of none
         return protocol.restored(party, stored.participant)

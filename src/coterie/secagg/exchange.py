@@ -10,10 +10,10 @@ from coterie.secagg.batch.charter import Charter, TrustServerForIdentities, Veri
 from coterie.secagg.batch.founding import BatchFounder, BatchRules
 from coterie.secagg.batch.membership import Membership
 from coterie.secagg.batch.rules import DeviceConfiguration
-from coterie.secagg.client import SealedClient
+from coterie.secagg.client import Client, SealedClient
 from coterie.secagg.crypto.keys import IdentityKey
 from coterie.secagg.crypto.quantiser import Update
-from coterie.secagg.protocols.interface import Client, RoundResult, ServerRound, Task
+from coterie.secagg.protocols.interface import RoundResult, ServerRound, Task
 
 Loses = Callable[[str, int, str], bool]
 """Whether a message is lost: asked with the user, the phase (from 0), and "to" or "from" the user."""

@@ -204,7 +204,7 @@ class PreparingClient(SealedClient):
     def _prepare(self, message: PreparationCall) -> Data:
         """Begin to share the mask of a round: no other roster of it is taken from here on, after a restart too."""
         with self.membership.record(message.scope) as record:
-            next_state(self._table, self._state(record, message.scope), message, "the server")
+            next_state(self._table, self._state_in(record, message.scope), message, "the server")
             terms = Terms(b"", message.dimension, message.min_included, record.sealed_step)
             task = Task(message.scope, message.charter, message.round, terms, record.in_force.recipe)
             charter, protocol = self._check(task, record)
@@ -218,7 +218,7 @@ class PreparingClient(SealedClient):
                     f"the server prepares round {message.round}; this device prepared or sealed round {last}"
                 )
             slot.content = msgspec.msgpack.encode(started)
-        party = self._party(task, charter)
+        party = self._member(charter, message.round, terms)
         party = replace(party, setting=sharing_setting(party.setting))
         participant = PreparingParticipant(party, self._largest_shares)
         self._preparing[message.scope] = participant, started

@@ -32,8 +32,7 @@ def common_setting(charters: Sequence[Charter], round_: int, terms: Terms) -> Ro
             "a round has batches of one scope, inner protocol, quantiser and parameters; these have "
             f"{len(kinds)} different ones"
         )
-    ((scope, inner, quantiser, parameters),) = kinds
-    return RoundSetting("sealed", inner, scope, round_, terms, quantiser, parameters)
+    return RoundSetting.sealed(charters[0], round_, terms)
 
 
 def round_groups(charters: Iterable[Charter], round_: int, terms: Terms) -> list[Group]:

@@ -46,7 +46,7 @@ def test_a_charter_that_keeps_the_rules_is_accepted():
 def test_another_scope_is_refused():
     """The data that may be read is the device's own decision."""
     accepts(charter(scope="photos"))
-    refuses("for the scope 'contacts'; this device serves", charter(scope="contacts"))
+    refuses("named the scope 'contacts'; this device serves", charter(scope="contacts"))
 
 
 def test_a_privacy_level_below_the_least_is_refused():

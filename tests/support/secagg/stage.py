@@ -77,7 +77,7 @@ class Stage:
         """Where the machine stands in its tables: a client in each of those that it has now."""
         if isinstance(self.machine, SealedClient):
             with self.machine.membership.record(SCOPE) as record:
-                return record.enrolment, self.machine._state(record, SCOPE), *self._phase()
+                return record.enrolment, self.machine._state_in(record, SCOPE), *self._phase()
         if isinstance(self.machine, UnsealedClient):
             return self.machine._state(SCOPE), *self._phase()
         return (self.machine._states[self.sender],)
@@ -105,7 +105,7 @@ def complaint_about(server, holder, *, of):
     roster = server._roster
     sender, mine = roster.position[of], roster.position[holder.user]
     digest = leaf(server._boxes.box(sender, mine))
-    identity = holder._identity if isinstance(holder, UnsealedClient) else holder.membership.identity
+    identity = holder._owner.identity if isinstance(holder, UnsealedClient) else holder.membership.identity
     return Complaint(sender, digest, identity.sign("complaint", *roster.complaint_to_sign(sender, mine, digest)))
 
 

@@ -1,6 +1,6 @@
 """A client's membership in a batch: joining it, its seal, and what its device must remember (§2, §3)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
@@ -19,6 +19,7 @@ from coterie.secagg.batch.rules import (
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed, hkdf, hkdf_expand
 from coterie.secagg.crypto.masking import Mask
+from coterie.secagg.protocols.interface import Party, RoundSetting
 from coterie.secagg.wire.framing import encode
 from coterie.secagg.wire.messages import (
     CLIENT_ENROLMENT,
@@ -219,8 +220,8 @@ _decoder = msgspec.msgpack.Decoder(DeviceRecord)
 
 
 @dataclass(frozen=True)
-class Membership:
-    """One user's side of forming batches, and the door to its device's record.
+class DeviceOwner:
+    """Whose device it is, and what its owner allows.
 
     `verify_member` says whether an identity key belongs to a real user; it has no default on purpose (§0).
     """
@@ -229,6 +230,17 @@ class Membership:
     identity: IdentityKey
     configuration: DeviceConfiguration
     verify_member: VerifyMember
+
+    def party(self, setting: RoundSetting, charter: bytes, batch: Mapping[str, bytes]) -> Party:
+        """Return who takes part in a round, with a batch under the charter of this digest."""
+        most = self.configuration.largest_roster
+        return Party(self.user, self.identity, self.verify_member, batch, charter, setting, most)
+
+
+@dataclass(frozen=True)
+class Membership(DeviceOwner):
+    """One user's side of forming batches, and the door to its device's record."""
+
     store: DeviceStore
     new_secret: Callable[[], Seed] = Seed.generate
     """Where the rounding secret of a new record comes from; a simulation may make it repeatable."""
@@ -236,8 +248,7 @@ class Membership:
     @contextmanager
     def record(self, scope: str) -> Iterator[DeviceRecord]:
         """Open the record of a scope; what was changed in it is durable when the block has ended."""
-        if scope not in self.configuration.scopes:
-            raise PeerError(f"the server named the scope {scope!r}; this device serves {self._scopes()}")
+        self.configuration.check_scope(scope)
         with self.store.transaction(scope) as slot:
             before = slot.content
             try:
@@ -254,9 +265,6 @@ class Membership:
                 for name, old in zip(record.__struct_fields__, fields, strict=True)
             ):
                 slot.content = _encoder.encode(record)
-
-    def _scopes(self) -> str:
-        return ", ".join(sorted(self.configuration.scopes))
 
     def answer_invitation(self, message: Invitation) -> bytes:
         """Answer an invitation with a fresh seal key (§2)."""

@@ -88,6 +88,12 @@ class DeviceConfiguration:
         if not 0 < low <= high < math.inf:
             raise UsageError(f"clip_range is {self.clip_range}; give two positive numbers, the lower one first")
 
+    def check_scope(self, scope: str) -> None:
+        """Refuse data that the owner did not name."""
+        if scope not in self.scopes:
+            serves = ", ".join(sorted(self.scopes))
+            raise PeerError(f"the server named the scope {scope!r}; this device serves {serves}")
+
 
 _LIMITS = (
     "least_privacy", "largest_weight_cap", "largest_cohort", "largest_dimension", "largest_roster",
@@ -144,10 +150,7 @@ def check_charter(
 
 def check_rules(charter: Charter, configuration: DeviceConfiguration) -> InnerProtocol:
     """Refuse a charter that the device's owner does not allow; asked again for every round (§0)."""
-    if charter.scope not in configuration.scopes:
-        raise PeerError(
-            f"the charter is for the scope {charter.scope!r}; this device serves {sorted(configuration.scopes)}"
-        )
+    configuration.check_scope(charter.scope)
     if charter.privacy < configuration.least_privacy:
         raise PeerError(
             f"the charter has T = {charter.privacy}; this device accepts {configuration.least_privacy} or more"

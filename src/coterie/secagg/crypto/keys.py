@@ -1,7 +1,7 @@
 """Secrets, and all that is done with them: derive, sign and verify, agree (docs/protocol.md §2 and §3)."""
 
 import hmac
-from typing import ClassVar, NoReturn, Self, SupportsIndex, final
+from typing import Any, ClassVar, Generic, NoReturn, Self, SupportsIndex, TypeVar, final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -30,6 +30,9 @@ _LOW_ORDER_U = frozenset({
     0x00b8495f16056286fdb1329ceb8d09da6ac49ff1fae35616aeb8413b7c7aebe0,
     0x57119fd0dd4e22d8868e1c58c45c44045bef839c55b1d0b1248c50a3bc959c5f,
 })  # fmt: skip
+
+
+_K = TypeVar("_K", Ed25519PrivateKey, X25519PrivateKey)
 
 
 class _Secret:
@@ -86,8 +89,34 @@ def hkdf_expand(key: bytes, info: bytes) -> bytes:
     return HKDFExpand(SHA256(), KEY_BYTES, info).derive(key)
 
 
+class _PrivateKey(_Secret, Generic[_K]):
+    """A key pair, for one purpose."""
+
+    __slots__ = ("_key", "public")
+    kind: ClassVar[str]
+    algorithm: ClassVar[type[Any]]
+
+    def __init__(self, key: _K) -> None:
+        self._key: _K = key
+        self.public = key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls) -> Self:
+        """Return a new key from the operating system's generator."""
+        return cls(cls.algorithm.generate())
+
+    @classmethod
+    def from_bytes(cls, secret: bytes) -> Self:
+        """Return the key that `to_bytes` wrote."""
+        return cls(cls.algorithm.from_private_bytes(_checked_secret(secret, f"the secret {cls.kind} key")))
+
+    def to_bytes(self) -> bytes:
+        """Return the secret bytes, for the device's own store and nobody else."""
+        return self._key.private_bytes_raw()
+
+
 @final
-class IdentityKey(_Secret):
+class IdentityKey(_PrivateKey[Ed25519PrivateKey]):
     """A user's long-term Ed25519 key: it signs with a purpose tag and context, and does nothing else (§2).
 
     >>> key = IdentityKey.generate()
@@ -98,25 +127,9 @@ class IdentityKey(_Secret):
     coterie.errors.PeerError: the signature of 'ana' for 'agree' is forged, or made for something else
     """
 
-    __slots__ = ("_key", "public")
-
-    def __init__(self, key: Ed25519PrivateKey) -> None:
-        self._key = key
-        self.public = key.public_key().public_bytes_raw()
-
-    @classmethod
-    def generate(cls) -> "IdentityKey":
-        """Return a new key from the operating system's generator."""
-        return cls(Ed25519PrivateKey.generate())
-
-    @classmethod
-    def from_bytes(cls, secret: bytes) -> "IdentityKey":
-        """Return the key that `to_bytes` wrote."""
-        return cls(Ed25519PrivateKey.from_private_bytes(_checked_secret(secret, "an identity key")))
-
-    def to_bytes(self) -> bytes:
-        """Return the secret bytes, for the device's own store and nobody else."""
-        return self._key.private_bytes_raw()
+    __slots__ = ()
+    kind = "identity"
+    algorithm = Ed25519PrivateKey
 
     def sign(self, purpose: str, *context: bytes | str | int) -> bytes:
         """Return the signature over enc("coterie/v2/" + purpose, context …)."""
@@ -150,29 +163,11 @@ def check_identity_key(public: bytes, who: str) -> None:
         raise PeerError(f"the identity key of {who!r} is not canonical: {public.hex()}")
 
 
-class _ExchangeKey(_Secret):
-    """An X25519 key, for one purpose."""
+class _ExchangeKey(_PrivateKey[X25519PrivateKey]):
+    """An X25519 key."""
 
-    __slots__ = ("_key", "public")
-    kind: ClassVar[str]
-
-    def __init__(self, key: X25519PrivateKey) -> None:
-        self._key = key
-        self.public = key.public_key().public_bytes_raw()
-
-    @classmethod
-    def generate(cls) -> Self:
-        """Return a new key from the operating system's generator."""
-        return cls(X25519PrivateKey.generate())
-
-    @classmethod
-    def from_bytes(cls, secret: bytes) -> Self:
-        """Return the key that `to_bytes` wrote."""
-        return cls(X25519PrivateKey.from_private_bytes(_checked_secret(secret, f"a {cls.kind} key")))
-
-    def to_bytes(self) -> bytes:
-        """Return the secret bytes."""
-        return self._key.private_bytes_raw()
+    __slots__ = ()
+    algorithm = X25519PrivateKey
 
     def agree(self, peer: bytes, who: str) -> Seed:
         """Return X25519(own, peer) as in RFC 7748; refuse a peer of low order, with whom all agree on zero."""

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from coterie.errors import PeerError, TooFewUsersError, UsageError
-from coterie.secagg.batch.charter import Parameters, VerifyMember
+from coterie.secagg.batch.charter import Charter, Parameters, VerifyMember
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import IdentityKey
 from coterie.secagg.crypto.masking import Mask
-from coterie.secagg.crypto.quantiser import Quantiser, Sum, Update
+from coterie.secagg.crypto.quantiser import Quantiser, Sum
 from coterie.secagg.crypto.ring import Ring, Words
 from coterie.secagg.wire.framing import Data, Message
 from coterie.secagg.wire.messages import Terms
@@ -49,6 +49,11 @@ class RoundSetting:
         parameters = hashlib.sha256(enc("coterie/v2/parameters", *shares)).digest()
         fields = (self.mode, self.inner, self.scope, self.round, self.terms.digest, quantiser, parameters)
         return hashlib.sha256(enc("coterie/v2/context", *fields)).digest()
+
+    @classmethod
+    def sealed(cls, charter: Charter, round_: int, terms: Terms) -> "RoundSetting":
+        """Return what a sealed round is for the members of a batch."""
+        return cls("sealed", charter.inner, charter.scope, round_, terms, charter.quantiser, charter.parameters)
 
     def without_model(self) -> "RoundSetting":
         """Return what a round that is over still needs: the same context and sizes, without the model's bytes."""
@@ -280,11 +285,6 @@ class Participant(Protocol):
 class StorableParticipant(Participant, Protocol):
     """A participant that a device can store between two messages, and end."""
 
-    @property
-    def party(self) -> Party:
-        """Who takes part, and in which round: with these the protocol's `restored` goes on."""
-        ...
-
     def store(self) -> bytes:
         """Return everything that the protocol's `restored` needs: secrets, for the device's own durable store."""
         ...
@@ -337,21 +337,4 @@ class StorableProtocol(InnerProtocol, Protocol):
 
     def restored(self, party: Party, stored: bytes) -> StorableParticipant:
         """Return a client's side of one round as its device stored it."""
-        ...
-
-
-class Client(Protocol):
-    """A user's side, without I/O: bytes in, bytes or a task out."""
-
-    @property
-    def user(self) -> str:
-        """The user's id."""
-        ...
-
-    def receive(self, data: Data) -> bytes | memoryview | Task | None:
-        """Take in a message; return the answer to send, a task to train for and then `seal`, or nothing."""
-        ...
-
-    def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
-        """Return the first answer of the round."""
         ...

@@ -172,11 +172,6 @@ class PairwiseParticipant(AgreedParticipant):
             self._advertise(self._mask_key.public)
         return self
 
-    @property
-    def party(self) -> Party:
-        """Who takes part, and in which round: with these `restored` goes on."""
-        return self._party
-
     def store(self) -> bytes:
         """Return everything that `restored` needs: secrets, for the device's own durable store and nobody else.
 

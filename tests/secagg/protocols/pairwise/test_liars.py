@@ -49,7 +49,7 @@ class Liar:
     def _boxes(self, message):
         boxes = [message.boxes[start : start + BOX_BYTES] for start in range(0, len(message.boxes), BOX_BYTES)]
         boxes = [self._rng.bytes(BOX_BYTES) if self._lies() else box for box in boxes]
-        sent, identity = self.client._rounds[SCOPE]._sent.boxes, self.client._identity  # noqa: SLF001
+        sent, identity = self.client._rounds[SCOPE]._sent.boxes, self.client._owner.identity  # noqa: SLF001
         sent.update(zip(sent, boxes, strict=True))
         root = sharing_tree(message.seed_digest + message.own_commitments, b"".join(boxes), PAIRS).root
         roster = self._server._roster  # noqa: SLF001 - the one that it was sent
@@ -62,7 +62,7 @@ class Liar:
         for sender in boxes.senders.intersection(roster.graph.neighbours(place)):
             if self._lies():
                 digest = leaf(boxes.box(sender, place))
-                signature = self.client._identity.sign(  # noqa: SLF001
+                signature = self.client._owner.identity.sign(  # noqa: SLF001
                     "complaint", *roster.complaint_to_sign(sender, place, digest)
                 )
                 complaints[sender] = Complaint(sender, digest, signature)
