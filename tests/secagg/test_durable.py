@@ -175,6 +175,24 @@ def test_a_refusal_changes_nothing():
     assert clients[me].receive(outgoing[me]) is not None
 
 
+def test_a_damaged_round_is_refused():
+    """Of a stored round that cannot be read nothing is answered, whichever part of it is damaged."""
+    clients, charters = federation("secagg+")
+    outgoing = advanced(started(clients, charters), clients, 2)
+    me = clients["user-0-0"]
+    fields = msgspec.msgpack.decode(me.rounds.records[SCOPE])
+    *others, participant, version = fields
+    for damaged in (fields[1:], [*others, participant[:-1], version], [*others, b"", 2]):
+        me.rounds.records[SCOPE] = msgspec.msgpack.encode(damaged)
+        with pytest.raises(UsageError, match="stored of a round cannot be read"):
+            me.receive(outgoing["user-0-0"])
+    user = participant.index(b"user-0-0")
+    name = participant[:user] + b"\xff" + participant[user + 1 :]
+    me.rounds.records[SCOPE] = msgspec.msgpack.encode([*others, name, version])
+    with pytest.raises(UsageError, match=r"of another Coterie\): .*utf-8"):
+        me.receive(outgoing["user-0-0"])
+
+
 def test_a_new_call_ends_the_round_before_it():
     """After a call to the next round nothing of the earlier one is answered."""
     clients, charters = federation("secagg+")

@@ -28,14 +28,7 @@ from coterie.secagg.durable import DurableClient
 from coterie.secagg.exchange import MemoryStore, exchange_messages, found_batch, run_round, simulated_client
 from coterie.secagg.preparation import PreparingClient, prepare_round, prepared_round
 from coterie.secagg.protocols import DEFAULT_PROTOCOL, PROTOCOLS, InnerProtocol
-from coterie.secagg.protocols.interface import (
-    Exposure,
-    LearnedSum,
-    Outgoing,
-    RoundResult,
-    ServerRound,
-    Task,
-)
+from coterie.secagg.protocols.interface import Exposure, LearnedSum, Outgoing, RoundResult, ServerRound, Task
 from coterie.secagg.server import sealed_round, unsealed_round
 from coterie.secagg.wire.messages import Terms
 

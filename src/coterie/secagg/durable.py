@@ -4,18 +4,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-import msgspec
-
 from coterie.errors import UsageError
 from coterie.secagg.batch.charter import Charter
-from coterie.secagg.batch.membership import DeviceStore, Membership, decode_stored
+from coterie.secagg.batch.membership import DeviceStore, Membership
 from coterie.secagg.client import SealedClient
+from coterie.secagg.crypto.keys import StoredSecrets
 from coterie.secagg.protocols import PROTOCOLS
 from coterie.secagg.protocols.interface import Participant, Party, StorableParticipant, StorableProtocol, Task
 from coterie.secagg.wire.messages import RoundCall, Terms
 
 
-class _StoredRound(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _StoredRound(StoredSecrets):
     """The round that a device is in the middle of."""
 
     charter: bytes
@@ -26,12 +25,6 @@ class _StoredRound(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     context: bytes
     participant: bytes
     version: Literal[1] = 1
-
-    def __repr__(self) -> str:
-        return "_StoredRound(…)"
-
-
-_decoder = msgspec.msgpack.Decoder(_StoredRound)
 
 
 class DurableClient(SealedClient):
@@ -68,7 +61,7 @@ class DurableClient(SealedClient):
             setting.context, participant.store(),
         )  # fmt: skip
         with self._store.transaction(setting.scope) as slot:
-            slot.content = msgspec.msgpack.encode(stored)
+            slot.content = stored.encode()
 
     @contextmanager
     def _round(self, scope: str) -> Iterator[Participant | None]:
@@ -76,14 +69,14 @@ class DurableClient(SealedClient):
         with self.membership.record(scope) as record:
             charter = record.in_force if record.charter else None
         with self._store.transaction(scope) as slot:
-            stored = decode_stored(_decoder, slot.content) if slot.content else None
+            stored = _StoredRound.decode(slot.content) if slot.content else None
             if charter is None or stored is None or stored.charter != charter.digest:
                 yield None
                 return
             participant = self._restored(charter, stored)
             yield participant
             stored.participant = b"" if participant.finished else participant.store()
-            slot.content = msgspec.msgpack.encode(stored) if stored.participant else b""
+            slot.content = stored.encode() if stored.participant else b""
 
     def _restored(self, charter: Charter, stored: _StoredRound) -> StorableParticipant:
         protocol = PROTOCOLS[charter.inner]

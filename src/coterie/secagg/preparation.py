@@ -13,9 +13,9 @@ import msgspec
 
 from coterie.errors import PeerError, UsageError
 from coterie.secagg.batch.charter import Charter
-from coterie.secagg.batch.membership import DeviceStore, Membership, decode_stored
+from coterie.secagg.batch.membership import DeviceStore, Membership
 from coterie.secagg.client import SealedClient
-from coterie.secagg.crypto.keys import Seed, ShareKey
+from coterie.secagg.crypto.keys import Seed, ShareKey, StoredSecrets
 from coterie.secagg.crypto.masking import Mask
 from coterie.secagg.protocols import InnerProtocol
 from coterie.secagg.protocols.agreement.boxes import SentBoxes
@@ -65,16 +65,13 @@ CLIENT_PREPARING: dict[tuple[ClientState, type[Message]], ClientState] = {
 """A preparation is beside the rounds: it may begin at any time, and leaves a client where it is in them."""
 
 
-class PreparedMask(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class PreparedMask(StoredSecrets):
     """A mask that was shared before its round was called, and the shares of the others' that came for it."""
 
     lines: tuple[RosterLine, ...]
     seed: bytes
     sharers: Positions
     shares: dict[int, bytes]
-
-    def __repr__(self) -> str:
-        return "PreparedMask(…)"
 
 
 class PreparingParticipant(LightParticipant):
@@ -143,7 +140,7 @@ class PreparedParticipant(LightParticipant):
         return answer
 
 
-class _StoredMask(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _StoredMask(StoredSecrets):
     """The one preparation that a device stores for a scope, or what is left of it: its round."""
 
     round: int
@@ -155,13 +152,6 @@ class _StoredMask(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     mask: bytes
     """Empty while shares are exchanged, and once the mask was used or passed over."""
     version: Literal[1] = 1
-
-    def __repr__(self) -> str:
-        return "_StoredMask(…)"
-
-
-_decoder = msgspec.msgpack.Decoder(_StoredMask)
-_mask_decoder = msgspec.msgpack.Decoder(PreparedMask)
 
 
 class PreparingClient(SealedClient):
@@ -212,12 +202,12 @@ class PreparingClient(SealedClient):
             raise PeerError(f"the server prepares a round of {protocol.name!r}, whose masks are not shared before")
         started = _StoredMask(message.round, charter.digest, message.dimension, message.min_included, b"")
         with self._store.transaction(message.scope) as slot:
-            last = decode_stored(_decoder, slot.content).round if slot.content else -1
+            last = _StoredMask.decode(slot.content).round if slot.content else -1
             if message.round <= last:
                 raise PeerError(
                     f"the server prepares round {message.round}; this device prepared or sealed round {last}"
                 )
-            slot.content = msgspec.msgpack.encode(started)
+            slot.content = started.encode()
         party = self._member(charter, message.round, terms)
         party = replace(party, setting=sharing_setting(party.setting))
         participant = PreparingParticipant(party, self._largest_shares)
@@ -227,9 +217,9 @@ class PreparingClient(SealedClient):
     def _keep(self, scope: str, started: _StoredMask, mask: PreparedMask) -> None:
         """Store a mask and the shares for its round, unless something later was started or sealed meanwhile."""
         with self._store.transaction(scope) as slot:
-            if slot.content == msgspec.msgpack.encode(started):
-                stored = msgspec.structs.replace(started, mask=msgspec.msgpack.encode(mask))
-                slot.content = msgspec.msgpack.encode(stored)
+            if slot.content == started.encode():
+                stored = msgspec.structs.replace(started, mask=mask.encode())
+                slot.content = stored.encode()
 
     def _answer_call(self, message: RoundCall) -> Task:
         task = super()._answer_call(message)
@@ -240,11 +230,11 @@ class PreparingClient(SealedClient):
         """Return the side of a round, with the mask that is stored for it, which is deleted first, durably."""
         setting = party.setting
         with self._store.transaction(setting.scope) as slot:
-            stored = decode_stored(_decoder, slot.content) if slot.content else None
+            stored = _StoredMask.decode(slot.content) if slot.content else None
             if stored is not None and stored.round <= setting.round:
                 # Of a round that is over only its number stays: a preparation that still runs in another process
                 # does not find what it started, and stores nothing.
-                slot.content = msgspec.msgpack.encode(_StoredMask(setting.round, b"", 0, 0, b""))
+                slot.content = _StoredMask(setting.round, b"", 0, 0, b"").encode()
         sizes = (setting.terms.dimension, setting.terms.min_included)
         if (
             stored is not None
@@ -252,7 +242,7 @@ class PreparingClient(SealedClient):
             and (stored.round, stored.charter) == (setting.round, party.charter)
             and (stored.dimension, stored.min_included) == sizes
         ):
-            return PreparedParticipant(party, decode_stored(_mask_decoder, stored.mask))
+            return PreparedParticipant(party, PreparedMask.decode(stored.mask))
         return super()._participant(protocol, party, threads)
 
 

@@ -3,18 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from coterie.errors import UsageError
-from coterie.secagg.batch.charter import (
-    Charter,
-)
+from coterie.secagg.batch.charter import Charter
 from coterie.secagg.batch.founding import BatchRules
 from coterie.secagg.protocols import PROTOCOLS
 from coterie.secagg.protocols.interface import Group, RoundSetting, ServerRound
 from coterie.secagg.wire.framing import encode
-from coterie.secagg.wire.messages import (
-    RoundCall,
-    Terms,
-    UnsealedCall,
-)
+from coterie.secagg.wire.messages import RoundCall, Terms, UnsealedCall
 
 
 def sealed_round(charters: Iterable[Charter], round_: int, terms: Terms, *, threads: int = 1) -> ServerRound:

@@ -9,8 +9,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.pretty import pretty_repr
 
 from coterie.errors import PeerError, UsageError
+from coterie.secagg.batch.membership import DeviceRecord
 from coterie.secagg.crypto import keys
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import (
@@ -89,6 +91,12 @@ def test_a_secret_prints_as_nothing(secret):
     shown = f"{type(secret).__name__}(…)"
     assert [repr(secret), str(secret), f"{secret}", f"{[secret]}"] == [shown, shown, shown, f"[{shown}]"]
     assert not hasattr(secret, "__dict__")
+
+
+def test_what_a_device_stores_prints_as_nothing():
+    """Neither `repr` nor rich, which asks a structure for its fields by itself, shows a part of a record."""
+    record = DeviceRecord.new(Seed(SECRET))
+    assert [repr(record), pretty_repr(record)] == ["DeviceRecord(…)", "DeviceRecord()"]
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=repr)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
-import msgspec
+from msgspec.structs import astuple
 
 from coterie.errors import PeerError, UsageError
 from coterie.secagg.batch.charter import Charter, VerifyMember, ordered, sign_charter
@@ -17,7 +17,7 @@ from coterie.secagg.batch.rules import (
     check_signatures,
 )
 from coterie.secagg.crypto.encoding import enc
-from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed, hkdf, hkdf_expand
+from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed, StoredSecrets, hkdf, hkdf_expand
 from coterie.secagg.crypto.masking import Mask
 from coterie.secagg.protocols.interface import Party, RoundSetting
 from coterie.secagg.wire.framing import encode
@@ -32,8 +32,6 @@ from coterie.secagg.wire.messages import (
     Invitation,
     next_state,
 )
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +117,7 @@ class DeviceStore(Protocol):
         ...
 
 
-class DeviceRecord(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class DeviceRecord(StoredSecrets):
     """What a device keeps for one data scope, in one piece: it changes as a whole or not at all.
 
     No field has a default: a record that lost some would be a device that has forgotten what it sealed.
@@ -150,9 +148,6 @@ class DeviceRecord(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What rounding bits are derived from; it outlives every charter (§1)."""
     overrides: int
     """How often the device's owner let go of the charter that it had sealed under."""
-
-    def __repr__(self) -> str:
-        return "DeviceRecord(…)"
 
     @classmethod
     def new(cls, rounding_secret: Seed) -> "DeviceRecord":
@@ -205,20 +200,6 @@ def _stored_charter(charter: bytes) -> Charter:
         raise UsageError(f"the device's record is damaged ({error}); its batch must be retired") from None
 
 
-def decode_stored(decoder: msgspec.msgpack.Decoder[_T], content: bytes) -> _T:
-    """Return what a device stored of a round; what is damaged, or of another version, is refused."""
-    try:
-        return decoder.decode(content)
-    except msgspec.MsgspecError as error:
-        raise UsageError(
-            f"what the device stored of a round cannot be read ({error}): it is damaged, or of another Coterie"
-        ) from None
-
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(DeviceRecord)
-
-
 @dataclass(frozen=True)
 class DeviceOwner:
     """Whose device it is, and what its owner allows.
@@ -250,21 +231,16 @@ class Membership(DeviceOwner):
         """Open the record of a scope; what was changed in it is durable when the block has ended."""
         self.configuration.check_scope(scope)
         with self.store.transaction(scope) as slot:
-            before = slot.content
-            try:
-                record = DeviceRecord.new(self.new_secret()) if before is None else _decoder.decode(before)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise UsageError(
-                    f"the device's record of scope {scope!r} is damaged ({error}); its batch must be retired"
-                ) from None
-            fields = [getattr(record, name) for name in record.__struct_fields__]
+            if slot.content is None:
+                record = DeviceRecord.new(self.new_secret())
+            else:
+                damaged = f"the device's record of scope {scope!r} is damaged; its batch must be retired"
+                record = DeviceRecord.decode(slot.content, damaged)
+            before = astuple(record)
             yield record
             # By identity: a record that was only read is not written again with its last message.
-            if any(
-                getattr(record, name) is not old
-                for name, old in zip(record.__struct_fields__, fields, strict=True)
-            ):
-                slot.content = _encoder.encode(record)
+            if any(new is not old for new, old in zip(astuple(record), before, strict=True)):
+                slot.content = record.encode()
 
     def answer_invitation(self, message: Invitation) -> bytes:
         """Answer an invitation with a fresh seal key (§2)."""

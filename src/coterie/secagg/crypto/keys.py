@@ -3,6 +3,7 @@
 import hmac
 from typing import Any, ClassVar, Generic, NoReturn, Self, SupportsIndex, TypeVar, final
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -15,6 +16,7 @@ from coterie.secagg.crypto.encoding import enc
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
+UNREADABLE = "what the device stored of a round cannot be read (it is damaged, or of another Coterie)"
 
 _PRIME = 2**255 - 19
 _SIGN_BIT = 1 << 255
@@ -45,6 +47,28 @@ class _Secret:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} is secret: it is neither pickled nor copied")
+
+
+class StoredSecrets(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What a device keeps in a durable store of its own, secrets among it: it prints as nothing."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
+
+    def encode(self) -> bytes:
+        """Return the bytes to store."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def decode(cls, content: bytes, refusal: str = UNREADABLE) -> Self:
+        """Return what `encode` wrote; what is damaged, or of another version, is refused with these words."""
+        try:
+            return msgspec.msgpack.decode(content, type=cls)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UsageError(f"{refusal}: {error}") from None
 
 
 @final

@@ -16,7 +16,7 @@ import numpy as np
 from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg.batch.charter import Parameters, ordered
 from coterie.secagg.crypto.encoding import enc
-from coterie.secagg.crypto.keys import MaskKey, Seed, ShareKey, hkdf
+from coterie.secagg.crypto.keys import MaskKey, Seed, ShareKey, StoredSecrets, hkdf
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring, Words
 from coterie.secagg.crypto.shamir import LIMBS, SHARE_BYTES, are_shares, combine_all, correct, split
@@ -114,7 +114,7 @@ def seed_digest(context: bytes, user: str, seed: bytes) -> bytes:
     return hashlib.sha256(enc("coterie/v2/seed", context, user, seed)).digest()
 
 
-class StoredParticipant(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class StoredParticipant(StoredSecrets):
     """A participant between two messages; what it needs no more, or has not yet, is empty."""
 
     state: ParticipantState
@@ -131,11 +131,7 @@ class StoredParticipant(msgspec.Struct, array_like=True, forbid_unknown_fields=T
     """Whether the user's whole batch is among the sharers."""
     included: Positions
 
-    def __repr__(self) -> str:
-        return "StoredParticipant(…)"
 
-
-_decoder = msgspec.msgpack.Decoder(StoredParticipant)
 _BEFORE_UPLOAD = (
     ParticipantState.ADVERTISED, ParticipantState.SHARED, ParticipantState.RECEIVED, ParticipantState.REVEALED,
 )  # fmt: skip
@@ -152,7 +148,7 @@ class PairwiseParticipant(AgreedParticipant):
     def restored(cls, party: Party, roster_kind: type[Roster], stored: bytes) -> Self:
         """Return the participant that `store` wrote last, which is not finished."""
         self = cls.__new__(cls)
-        saved = _decoder.decode(stored)
+        saved = StoredParticipant.decode(stored)
         self._enter(party, roster_kind, threads=1)
         self._state = saved.state
         self._shares, self._sharers, self._included = saved.shares, saved.sharers, frozenset(saved.included)
@@ -180,7 +176,7 @@ class PairwiseParticipant(AgreedParticipant):
         """
         pending, alone = self._state in _BEFORE_UPLOAD, self._state is ParticipantState.ADVERTISED
         sent = self._sent if pending and not alone else None
-        stored = StoredParticipant(
+        return StoredParticipant(
             state=self._state,
             mask_key=self._mask_key.to_bytes() if pending else b"",
             share_key=self._share_key.to_bytes() if alone or self._state is ParticipantState.SHARED else b"",
@@ -192,8 +188,7 @@ class PairwiseParticipant(AgreedParticipant):
             sharers=self._sharers,
             complete=not pending and self._is_whole(self._sharers),
             included=tuple(sorted(self._included)),
-        )
-        return msgspec.msgpack.encode(stored)
+        ).encode()
 
     def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
         """Share the seed and the mask key."""

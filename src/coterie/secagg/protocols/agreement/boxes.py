@@ -27,13 +27,7 @@ from coterie.secagg.crypto.keys import (
     hkdf,
     verify_signature,
 )
-from coterie.secagg.protocols.agreement.messages import (
-    Complaint,
-    Complaints,
-    Delivery,
-    Receipt,
-    Reveal,
-)
+from coterie.secagg.protocols.agreement.messages import Complaint, Complaints, Delivery, Receipt, Reveal
 from coterie.secagg.protocols.agreement.roster import BoxFormat, Roster, check_positions
 from coterie.secagg.wire.framing import Data, encode_parts
 
