@@ -111,11 +111,8 @@ class SealedAggregation:
         if outcome.state is State.COMMITTED:
             return outcome
         # Without a result no protocol says which batches were incomplete; who was silent does.
-        missing = frozenset[str]().union(*outcome.silent)
-        absent = {
-            batch: missing.intersection(member.user for member in charter.members)
-            for batch, charter in charters.items()
-        }
+        silent = frozenset[str]().union(*outcome.silent)
+        absent = {batch: silent.intersection(charter.identities) for batch, charter in charters.items()}
         return replace(outcome, lost={batch: no_answer_reason(users) for batch, users in absent.items() if users})
 
 

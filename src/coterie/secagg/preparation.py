@@ -255,7 +255,7 @@ class LightPreparation(LightRound):
     def _fix_sharers(self) -> Outgoing:
         self._end_phase()
         left = [user for user, state in self._states.items() if state is ServerState.FIXED]
-        users = [user for group in self._grouping.complete(left) for user in group.identities]
+        users = self._in_complete(left)
         self._demand_responders(len(users), "have good boxes")
         self._demand_batches(users, "have good boxes")
         self._sharers = self._places(users)

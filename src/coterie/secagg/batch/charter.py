@@ -21,6 +21,13 @@ VerifyMember: TypeAlias = Callable[[str, bytes], bool]
 """Says whether an identity key belongs to the real user of that id; anything but True refuses the member."""
 
 
+def check_user(user: str, identity: bytes, verify_member: VerifyMember) -> None:
+    """Refuse a user who is not real."""
+    # Not just truth: a coroutine that nobody awaited would be true.
+    if verify_member(user, identity) is not True:
+        raise PeerError(f"verify_member refused {user!r} with the identity {identity.hex()}")
+
+
 class TrustServerForIdentities:
     """Takes every member that the server names for a real user (§0).
 

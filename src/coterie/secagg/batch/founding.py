@@ -85,7 +85,8 @@ class BatchFounder:
         self._states = dict.fromkeys(self.users, FoundingState.INVITED)
         self._members: dict[str, Member] = {}
         self._signatures: dict[str, bytes] = {}
-        self._charter: Charter | None = None
+        self._draft: Charter
+        """What is to be signed, once everybody has enrolled."""
 
     def invitations(self) -> Outgoing:
         """Return the first messages."""
@@ -95,7 +96,7 @@ class BatchFounder:
     def charter(self) -> Charter | None:
         """The charter, once all members have accepted it."""
         done = all(state is FoundingState.DONE for state in self._states.values())
-        return self._charter if done else None
+        return self._draft if done else None
 
     def receive(self, user: str, data: bytes) -> Outgoing:
         """Take in a user's message; a violation raises PeerError and changes nothing."""
@@ -106,17 +107,16 @@ class BatchFounder:
         assert isinstance(message, Enrolment | CharterSignature | CharterAcceptance)  # noqa: S101 - the table has no others
         if message.scope != self._rules.scope or message.user != user:
             raise PeerError(f"{user} sent a message of {message.user!r} for the scope {message.scope!r}")
-        match message:
-            case Enrolment():
-                self._members[user] = self._new_member(message)
-            case CharterSignature():
-                self._check_digest(user, message.charter)
-                verify_signature(
-                    self._members[user].identity, message.signature, "charter", self._draft.encode(), who=user
-                )
-                self._signatures[user] = message.signature
-            case CharterAcceptance():
-                self._check_digest(user, message.charter)
+        if isinstance(message, Enrolment):
+            self._members[user] = self._new_member(message)
+        elif message.charter != self._draft.digest:
+            raise PeerError(
+                f"{user} speaks of another charter: {message.charter.hex()}, not {self._draft.digest.hex()}"
+            )
+        elif isinstance(message, CharterSignature):
+            identity = self._members[user].identity
+            verify_signature(identity, message.signature, "charter", self._draft.encode(), who=user)
+            self._signatures[user] = message.signature
         self._states[user] = state
         return self._go_on()
 
@@ -133,28 +133,16 @@ class BatchFounder:
                 raise PeerError(f"{message.user} enrolled with a key of {other.user}")
         return member
 
-    @property
-    def _draft(self) -> Charter:
-        if self._charter is None:
-            raise PeerError("no charter has been drafted yet")
-        return self._charter
-
-    def _check_digest(self, user: str, digest: bytes) -> None:
-        if digest != self._draft.digest:
-            raise PeerError(f"{user} speaks of another charter: {digest.hex()}, not {self._draft.digest.hex()}")
-
     def _go_on(self) -> Outgoing:
         """Move all members on once the last of them has answered."""
+        message: Draft | Founding
         states = set(self._states.values())
         if states == {FoundingState.ENROLLED}:
-            self._charter = self._rules.charter(self._members.values(), self._first)
-            self._move_on()
-            return dict.fromkeys(self.users, encode(Draft(self._charter.encode())))
-        if states == {FoundingState.SIGNED}:
-            self._move_on()
-            founding = Founding(self._draft.encode(), dict(self._signatures))
-            return dict.fromkeys(self.users, encode(founding))
-        return {}
-
-    def _move_on(self) -> None:
-        self._states = {user: SERVER_FOUNDING_ENDS[state] for user, state in self._states.items()}
+            self._draft = self._rules.charter(self._members.values(), self._first)
+            message = Draft(self._draft.encode())
+        elif states == {FoundingState.SIGNED}:
+            message = Founding(self._draft.encode(), dict(self._signatures))
+        else:
+            return {}
+        self._states = dict.fromkeys(self.users, SERVER_FOUNDING_ENDS[states.pop()])
+        return dict.fromkeys(self.users, encode(message))

@@ -12,6 +12,7 @@ from coterie.secagg.batch.charter import (
     Parameters,
     VerifyMember,
     check_name,
+    check_user,
     read_recipe,
     repeated,
 )
@@ -248,9 +249,7 @@ def check_bounds(*bounds: tuple[str, float, float, float]) -> None:
 def check_members(charter: Charter, verify_member: VerifyMember) -> None:
     """Refuse a charter with a member who is not a real user; each is looked up once."""
     for member in charter.members:
-        # Not just truth: a coroutine that nobody awaited would be true.
-        if verify_member(member.user, member.identity) is not True:
-            raise PeerError(f"verify_member refused {member.user!r} with the identity {member.identity.hex()}")
+        check_user(member.user, member.identity, verify_member)
 
 
 def check_signatures(charter: Charter, signatures: Mapping[str, bytes]) -> None:
@@ -301,12 +300,10 @@ def _check_keys(charter: Charter) -> None:
     for member in charter.members:
         check_identity_key(member.identity, member.user)
         check_exchange_key(member.seal, "seal", member.user)
-    twice = repeated(member.identity for member in charter.members)
-    if twice is not None:
-        raise PeerError(f"two members of the charter have the same identity key, {twice.hex()}")
-    twice = repeated(member.seal for member in charter.members)
-    if twice is not None:
-        raise PeerError(f"two members of the charter have the same seal key, {twice.hex()}")
+    for kind in ("identity", "seal"):
+        twice = repeated(getattr(member, kind) for member in charter.members)
+        if twice is not None:
+            raise PeerError(f"two members of the charter have the same {kind} key, {twice.hex()}")
 
 
 def _check_groups(charter: Charter) -> None:

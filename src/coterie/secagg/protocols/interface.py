@@ -94,28 +94,6 @@ class Group:
     """What its users are first sent."""
 
 
-class Grouping:
-    """All groups of a round, and every user's."""
-
-    def __init__(self, groups: Iterable[Group]) -> None:
-        self._assign(groups)
-        if len(self.of) != sum(len(group.identities) for group in self.groups):
-            raise UsageError("a user is in two of the batches of this round")
-
-    def _assign(self, groups: Iterable[Group]) -> None:
-        self.groups = tuple(groups)
-        self.of = {user: group for group in self.groups for user in group.identities}
-
-    def drop_calls(self) -> None:
-        """Let go of what users were first sent, the model in it."""
-        self._assign(replace(group, call=b"") for group in self.groups)
-
-    def complete(self, users: Iterable[str]) -> list[Group]:
-        """Return the groups that are there as a whole."""
-        there = frozenset(users)
-        return [group for group in self.groups if there.issuperset(group.identities)]
-
-
 @dataclass(frozen=True)
 class Task:
     """What the server asks of a device in one round: train by the recipe on these terms, then seal the update."""
@@ -192,9 +170,24 @@ class ServerRound(ABC):
 
     def __init__(self, groups: Iterable[Group], setting: RoundSetting, first: Enum) -> None:
         self.round, self._setting = setting.round, setting
-        self._grouping = Grouping(groups)
-        self._states: dict[str, Any] = dict.fromkeys(self._grouping.of, first)
+        self._set_groups(groups)
+        if len(self._group_of) != sum(len(group.identities) for group in self._groups):
+            raise UsageError("a user is in two of the batches of this round")
+        self._states: dict[str, Any] = dict.fromkeys(self._group_of, first)
         self._over = False
+
+    def _set_groups(self, groups: Iterable[Group]) -> None:
+        self._groups = tuple(groups)
+        self._group_of = {user: group for group in self._groups for user in group.identities}
+
+    def _complete(self, users: Iterable[str]) -> list[Group]:
+        """Return the groups that are there as a whole."""
+        there = frozenset(users)
+        return [group for group in self._groups if there.issuperset(group.identities)]
+
+    def _in_complete(self, users: Iterable[str]) -> list[str]:
+        """Return the users of groups that are there as a whole."""
+        return [user for group in self._complete(users) for user in group.identities]
 
     @property
     def waiting(self) -> frozenset[str]:
@@ -204,7 +197,7 @@ class ServerRound(ABC):
 
     def start(self) -> Outgoing:
         """Return the calls: the same bytes for all users of a group."""
-        return {user: group.call for user, group in self._grouping.of.items()}
+        return {user: group.call for user, group in self._group_of.items()}
 
     def receive(self, user: str, data: Data) -> None:
         """Take in a user's answer; a violation raises PeerError and changes nothing but the exposure."""
@@ -228,12 +221,11 @@ class ServerRound(ABC):
 
     def _demand_batches(self, users: Iterable[str], done: str) -> None:
         """End a round in which too few users are left in complete groups: less than the terms ask for."""
-        groups, least = self._grouping.complete(users), self._setting.terms.min_included
+        groups, least = self._complete(users), self._setting.terms.min_included
         included = sum(len(group.identities) for group in groups)
         if included < least:
             raise TooFewUsersError(
-                f"{included} users in {len(groups)} of {len(self._grouping.groups)} batches {done}; "
-                f"{least} are needed"
+                f"{included} users in {len(groups)} of {len(self._groups)} batches {done}; {least} are needed"
             )
 
     def finish(self) -> RoundResult:
@@ -253,7 +245,7 @@ class ServerRound(ABC):
         """Let go of everything large; who was heard, and what could be opened, stays known."""
         self._over = True
         self._setting = self._setting.without_model()
-        self._grouping.drop_calls()
+        self._set_groups(replace(group, call=b"") for group in self._groups)
 
     @abstractmethod
     def exposure(self) -> Exposure:

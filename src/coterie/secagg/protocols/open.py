@@ -95,7 +95,7 @@ class OpenRound(ServerRound):
 
     def __init__(self, groups: Iterable[Group], setting: RoundSetting) -> None:
         super().__init__(groups, setting, CollectionState.ASKED)
-        largest = max((len(group.identities) for group in self._grouping.groups), default=0)
+        largest = max((len(group.identities) for group in self._groups), default=0)
         if largest > setting.quantiser.cohort:
             raise UsageError(
                 f"a batch has {largest} users, more than the {setting.quantiser.cohort} that its charter allows"
@@ -111,7 +111,7 @@ class OpenRound(ServerRound):
             if begins_with_tail(data):  # cut off or garbled on the way: what has come of its words can be added
                 self._seen.add(user)
             raise
-        group = self._grouping.of[user]
+        group = self._group_of[user]
         received = (message.scope, message.context.hex(), message.charter.hex(), message.user)
         expected = (self._setting.scope, self._setting.context.hex(), group.charter_digest.hex(), user)
         for name, one, other in zip(("scope", "round", "charter", "user"), received, expected, strict=True):
@@ -139,7 +139,7 @@ class OpenRound(ServerRound):
         totals, self._sums = self._sums, {}
         missing = {user for user, state in self._states.items() if state is not CollectionState.RECEIVED}
         sums, lost = [], {}
-        for group in self._grouping.groups:
+        for group in self._groups:
             users = tuple(group.identities)
             absent = missing.intersection(users)
             if absent:
@@ -156,7 +156,7 @@ class OpenRound(ServerRound):
 
     def exposure(self) -> Exposure:
         """Return every batch of which all vectors have come, in time or late, with right check words or not."""
-        return Exposure(tuple(tuple(group.identities) for group in self._grouping.complete(self._seen)))
+        return Exposure(tuple(tuple(group.identities) for group in self._complete(self._seen)))
 
 
 class Open:

@@ -75,12 +75,7 @@ def commitments(pair: bytes) -> bytes:
     return commitment(pair[:SHARE_BYTES], seed=True) + commitment(pair[SHARE_BYTES:], seed=False)
 
 
-def _commit(pair: bytes, sealed: bytes) -> bytes:
-    del sealed
-    return commitments(pair)
-
-
-PAIRS = BoxFormat(PAIR_BYTES, 2 * DIGEST_BYTES, _commit, are_shares, leaves_of)
+PAIRS = BoxFormat(PAIR_BYTES, 2 * DIGEST_BYTES, lambda pair, _: commitments(pair), are_shares, leaves_of)
 
 
 @dataclass(frozen=True)

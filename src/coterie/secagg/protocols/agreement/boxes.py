@@ -210,27 +210,24 @@ class SentBoxes:
         return b"".join(self.keys[complaint.user] for complaint in complaints)
 
 
-class ReceivedBoxes:
-    """The boxes that came from a user's neighbours: the shares in them, or complaints.
+def open_boxes(
+    roster: Roster, mine: int, share_key: ShareKey, identity: IdentityKey, message: Delivery
+) -> tuple[dict[int, bytes], Complaints]:
+    """Return the shares in the boxes of a user's neighbours, by sender, and complaints about the other boxes.
 
     A box without its sender's signature is the server's fault, and refused. A signed box that does not open to its
     commitments is its sender's, and complained about. Between two honest users neither happens.
     """
-
-    def __init__(
-        self, roster: Roster, mine: int, share_key: ShareKey, identity: IdentityKey, message: Delivery
-    ) -> None:
-        self.contents: dict[int, bytes] = {}
-        complaints = []
-        for sender, box in _signed_boxes(roster, mine, message).items():
-            content = Route(roster, sender, mine).decrypt_shares(share_key, box)
-            if content is not None:
-                self.contents[sender] = content
-                continue
-            digest = leaf(box)
-            signature = identity.sign("complaint", *roster.complaint_to_sign(sender, mine, digest))
-            complaints.append(Complaint(sender, digest, signature))
-        self.complaints = tuple(complaints)
+    shares, complaints = {}, []
+    for sender, box in _signed_boxes(roster, mine, message).items():
+        content = Route(roster, sender, mine).decrypt_shares(share_key, box)
+        if content is not None:
+            shares[sender] = content
+            continue
+        digest = leaf(box)
+        signature = identity.sign("complaint", *roster.complaint_to_sign(sender, mine, digest))
+        complaints.append(Complaint(sender, digest, signature))
+    return shares, tuple(complaints)
 
 
 def _signed_boxes(roster: Roster, mine: int, message: Delivery) -> dict[int, bytes]:

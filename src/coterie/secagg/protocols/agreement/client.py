@@ -11,11 +11,11 @@ from threading import Lock
 import numpy as np
 
 from coterie.errors import PeerError
-from coterie.secagg.batch.charter import LARGEST_NAME, VerifyMember
+from coterie.secagg.batch.charter import LARGEST_NAME, VerifyMember, check_user
 from coterie.secagg.crypto.keys import SIGNATURE_BYTES, Seed, ShareKey, verify_signature
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import Words
-from coterie.secagg.protocols.agreement.boxes import ReceivedBoxes, SentBoxes
+from coterie.secagg.protocols.agreement.boxes import SentBoxes, open_boxes
 from coterie.secagg.protocols.agreement.messages import (
     CLIENT_TABLE,
     Advertisement,
@@ -153,10 +153,11 @@ class AgreedParticipant(ABC):
 
     def _look(self, message: Delivery) -> bytes:
         """Phase 2: open the neighbours' boxes, and complain about those that hold something else than signed."""
-        received = ReceivedBoxes(self._roster, self._mine, self._share_key, self._party.identity, message)
-        self._shares = received.contents | self._shares
+        identity = self._party.identity
+        shares, complaints = open_boxes(self._roster, self._mine, self._share_key, identity, message)
+        self._shares = shares | self._shares
         del self._share_key
-        return encode(Receipt(*self._head, received.complaints))
+        return encode(Receipt(*self._head, complaints))
 
     def _reveal(self, message: RevealCall) -> bytes:
         """Only after complaints: give the keys of these boxes, which show no more than what their holders hold."""
@@ -295,9 +296,7 @@ def check_roster(
     for position in roster.graph.neighbours(mine):
         check_line(roster.lines[position], roster.context, masks=roster.has_masks)
     for line in roster.lines:
-        # Not just truth: a coroutine that nobody awaited would be true.
-        if verify_member(line.user, line.identity) is not True:
-            raise PeerError(f"verify_member refused {line.user!r} with the identity {line.identity.hex()}")
+        check_user(line.user, line.identity, verify_member)
 
 
 def _check_lines(roster: Roster, batch: Mapping[str, bytes]) -> None:

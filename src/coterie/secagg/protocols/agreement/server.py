@@ -36,7 +36,6 @@ from coterie.secagg.protocols.agreement.roster import Roster, check_line
 from coterie.secagg.protocols.interface import (
     Exposure,
     Group,
-    Grouping,
     LearnedSum,
     Outgoing,
     RoundResult,
@@ -53,24 +52,11 @@ def least_included(batch_sizes: Iterable[int], privacy: int) -> int:
     return max(batch_sizes) + privacy
 
 
-def _check_sizes(grouping: Grouping, setting: RoundSetting) -> None:
-    """Refuse a round that is too large for its quantiser, or in whose sum devices would not agree to be."""
-    users, most = len(grouping.of), min(setting.quantiser.cohort, LARGEST_ROSTER)
-    if users > most:
-        raise UsageError(f"{users} users are asked, more than the {most} that the quantiser allows")
-    least = max((least_included([len(each.identities)], each.privacy) for each in grouping.groups), default=2)
-    if not least <= setting.terms.min_included <= users:
-        raise UsageError(
-            f"min_included is {setting.terms.min_included}; give {least} (the largest batch and T more) to "
-            f"{users} (everyone asked)"
-        )
-
-
 class Uploads:
     """The sum over all complete batches so far, and the signature under every vector."""
 
-    def __init__(self, grouping: Grouping, setting: RoundSetting) -> None:
-        self._grouping, self._ring = grouping, setting.quantiser.ring
+    def __init__(self, setting: RoundSetting) -> None:
+        self._ring = setting.quantiser.ring
         size = setting.terms.dimension + setting.quantiser.extra_words
         self.total: Words = np.zeros(size, dtype=self._ring.dtype)
         self.signatures: dict[str, bytes] = {}
@@ -81,10 +67,9 @@ class Uploads:
         self.total = self.total[:0].copy()
         self._partial.clear()
 
-    def add(self, user: str, signature: bytes, words: Words) -> None:
+    def add(self, user: str, group: Group, signature: bytes, words: Words) -> None:
         """Add a vector to its batch's; the last one takes the batch into the sum."""
         self.signatures[user] = signature
-        group = self._grouping.of[user]
         if self.signatures.keys() >= group.identities.keys():
             self._ring.add_into(self.total, words)
             if group.charter_digest in self._partial:
@@ -125,10 +110,10 @@ class AgreedRound(ServerRound):
         super().__init__(groups, setting, ServerState.CALLED)
         self._roster_kind, self._threads = roster_kind, threads
         self._head = (setting.scope, setting.context)
-        _check_sizes(self._grouping, setting)
+        self._check_sizes()
         self._lines: dict[str, RosterLine] = {}
         self._owner_of: dict[bytes, str] = {}
-        self._uploads = Uploads(self._grouping, setting)
+        self._uploads = Uploads(setting)
         self._signatures: dict[str, bytes] = {}
         self.liars: dict[str, str] = {}
         """Users who lied, and what they did: left out or corrected, and proven by what they signed."""
@@ -142,6 +127,19 @@ class AgreedRound(ServerRound):
         self._irregular = False
         """Whether something came that no honest round has; without a seal the round then counts as unknown."""
         self._clear_secrets()
+
+    def _check_sizes(self) -> None:
+        """Refuse a round that is too large for its quantiser, or in whose sum devices would not agree to be."""
+        users, most = len(self._group_of), min(self._setting.quantiser.cohort, LARGEST_ROSTER)
+        if users > most:
+            raise UsageError(f"{users} users are asked, more than the {most} that the quantiser allows")
+        wanted = self._setting.terms.min_included
+        least = max((least_included([len(each.identities)], each.privacy) for each in self._groups), default=2)
+        if not least <= wanted <= users:
+            raise UsageError(
+                f"min_included is {wanted}; give {least} (the largest batch and T more) to {users} "
+                "(everyone asked)"
+            )
 
     # --- what inner protocols differ in
 
@@ -209,7 +207,7 @@ class AgreedRound(ServerRound):
                 self._take_secret(user, message, tail)
 
     def _verify(self, user: str, signature: bytes, purpose: str, *signed: bytes) -> None:
-        verify_signature(self._grouping.of[user].identities[user], signature, purpose, *signed, who=user)
+        verify_signature(self._group_of[user].identities[user], signature, purpose, *signed, who=user)
 
     def advance(self) -> Outgoing:
         """End the phase: who has not answered is lost, or as a sharer without a vector excluded."""
@@ -235,7 +233,7 @@ class AgreedRound(ServerRound):
     # --- phase 0: keys come, and the roster is fixed
 
     def _take_keys(self, user: str, message: Advertisement) -> None:
-        identity = self._grouping.of[user].identities[user]
+        identity = self._group_of[user].identities[user]
         line = RosterLine(user, identity, message.mask_key, message.share_key, message.signature)
         check_line(line, self._setting.context, masks=self._roster_kind.has_masks)
         keys = {line.mask_key, line.share_key} if self._roster_kind.has_masks else {line.share_key}
@@ -292,8 +290,8 @@ class AgreedRound(ServerRound):
         users = [user for user, state in self._states.items() if state is ServerState.FIXED]
         self._demand_responders(len(users), "have good boxes")
         self._demand_batches(users, "have good boxes")
-        complete = {user for group in self._grouping.complete(users) for user in group.identities}
-        self._states |= dict.fromkeys(set(users) - complete, ServerState.HELPING)
+        complete = self._in_complete(users)
+        self._states |= dict.fromkeys(set(users).difference(complete), ServerState.HELPING)
         self._sharers = self._places(users)
         self._demand_holders(self._sharers)
         self._next_step, self._uploading = self._propose, True
@@ -306,7 +304,8 @@ class AgreedRound(ServerRound):
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
         self._verify(user, signature, "upload", *self._roster.upload_to_sign(self._sharers))
-        self._uploads.add(user, signature, read_words(tail, self._setting.quantiser.ring, user))
+        words = read_words(tail, self._setting.quantiser.ring, user)
+        self._uploads.add(user, self._group_of[user], signature, words)
 
     def _propose(self) -> Outgoing:
         # Of an incomplete batch nobody was asked for a vector; absent are only those who did not answer.
@@ -315,7 +314,7 @@ class AgreedRound(ServerRound):
         left = self._states.keys() - self._absent
         self._end_phase()
         self._demand_batches(left, "uploaded")
-        self._included = self._places(user for group in self._grouping.complete(left) for user in group.identities)
+        self._included = self._places(self._in_complete(left))
         self._excluded = tuple(sorted(frozenset(self._sharers).difference(self._included)))
         self._agreement = self._roster.agreement_to_sign(self._sharers, self._included, self._excluded)
         self._learned = self._components()
@@ -326,7 +325,7 @@ class AgreedRound(ServerRound):
     def _components(self) -> tuple[tuple[str, ...], ...]:
         """Return the included users, apart where no mask joins them: each part has a sum of its own."""
         users = self._users(self._included)
-        batches = enumerate(self._grouping.groups)
+        batches = enumerate(self._groups)
         number = {user: number for number, group in batches for user in group.identities}
         groups = np.array([number[user] for user in users])
         parts = self._roster.graph.components(np.array(self._included), groups)
@@ -384,7 +383,7 @@ class AgreedRound(ServerRound):
     def _lost_batches(self) -> dict[bytes, str]:
         """Return the batches that absent users are missing from, and the reason: they lied, or did not answer."""
         reasons = {}
-        for group in self._grouping.groups:
+        for group in self._groups:
             missing = self._absent.intersection(group.identities)
             if group.charter_digest and missing:
                 lies = [f"{user} {self.liars[user]}" for user in sorted(missing & self.liars.keys())]
@@ -400,7 +399,7 @@ class AgreedRound(ServerRound):
         moment the opening was sent. In an unsealed one: the same if it ended as agreed and nothing irregular came;
         otherwise of everybody whose vector came anything may be known.
         """
-        if all(group.charter_digest for group in self._grouping.groups):
+        if all(group.charter_digest for group in self._groups):
             return Exposure(self._learned if self._opened else ())
         if self._ended_as_agreed and not self._irregular:
             return Exposure(self._learned)
