@@ -54,7 +54,7 @@ def signed_sharing(identity, roster, message, boxes):
     content, pairs = b"".join(boxes), isinstance(message, Sharing)
     statement = message.seed_digest + message.own_commitments if pairs else b""
     root = sharing_tree(statement, content, roster.box_format).root
-    signature = identity.sign("share", *roster.boxes_to_sign(roster.position[message.user], root))
+    signature = identity.sign(*roster.boxes_to_sign(roster.position[message.user], root))
     if pairs:
         return encode(msgspec.structs.replace(message, boxes=content, signature=signature))
     return packed(msgspec.structs.replace(message, signature=signature), content)
@@ -163,7 +163,7 @@ class Accusing:
         """A complaint in a holder's name, about its box or another, with its signature or another's."""
         roster, digest = self.midway.roster, leaf(self.boxes[holder if box is None else box])
         key = self.midway.clients[roster.lines[holder if signer is None else signer].user].membership.identity
-        return Complaint(holder, digest, key.sign("complaint", *roster.complaint_to_sign(0, holder, digest)))
+        return Complaint(holder, digest, key.sign(*roster.complaint_to_sign(0, holder, digest)))
 
     def call(self, *complaints):
         """The server's message with some complaints."""
@@ -240,9 +240,7 @@ def test_a_complaint_that_is_not_the_holders_is_refused_by_the_server(before):
     midway.answers[OTHER] = midway.answer(OTHER)
     roster, place = midway.roster, midway.roster.position[OTHER]
     digest = leaf(midway.server._boxes.box(0, place))  # noqa: SLF001 - the box that it was sent
-    signature = midway.clients[OTHER].membership.identity.sign(
-        "complaint", *roster.complaint_to_sign(0, place, digest)
-    )
+    signature = midway.clients[OTHER].membership.identity.sign(*roster.complaint_to_sign(0, place, digest))
     good = Complaint(0, digest, signature)
     elsewhere = leaf(midway.server._boxes.box(0, 4))  # noqa: SLF001 - somebody else's
     for complaints, reason in (
@@ -304,7 +302,7 @@ def false_receipt(midway, liar, senders):
     complaints = []
     for sender in senders:
         digest = leaf(midway.server._boxes.box(sender, place))  # noqa: SLF001 - what it was sent
-        signature = identity.sign("complaint", *roster.complaint_to_sign(sender, place, digest))
+        signature = identity.sign(*roster.complaint_to_sign(sender, place, digest))
         complaints.append(Complaint(sender, digest, signature))
     return encode(Receipt(SCOPE, midway.good.context, liar, tuple(complaints)))
 

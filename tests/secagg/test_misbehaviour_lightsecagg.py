@@ -81,8 +81,7 @@ def test_a_coded_recovery_of_another_set_is_refused():
     good, roster = midway.good, midway.roster
     statement = roster.agreement_to_sign(tuple(range(9)), tuple(range(6)), (6, 7, 8))
     signatures = tuple(
-        midway.clients[roster.lines[place].user].membership.identity.sign("agree", *statement)
-        for place in good.signers
+        midway.clients[roster.lines[place].user].membership.identity.sign(*statement) for place in good.signers
     )
     others = good.signatures[len(good.signers) :]
     midway.refuses("for 'agree' is forged, or made for something else", signatures=(*signatures, *others))
@@ -158,7 +157,7 @@ def test_a_sender_who_signs_another_digest_than_its_boxes_have_is_left_out():
     boxes[box_bytes - 1] ^= 1
     identity = midway.clients["user-2-0"].membership.identity
     root = sharing_tree(b"", bytes(boxes), roster.box_format).root
-    signature = identity.sign("share", *roster.boxes_to_sign(roster.position["user-2-0"], root))
+    signature = identity.sign(*roster.boxes_to_sign(roster.position["user-2-0"], root))
     sent = midway.clients["user-2-0"]._rounds[SCOPE]._sent.boxes  # noqa: SLF001 - it stands by its boxes
     sent[0] = bytes(boxes[:box_bytes])
     midway.server.receive("user-2-0", packed(msgspec.structs.replace(message, signature=signature), bytes(boxes)))

@@ -214,7 +214,7 @@ def test_a_message_that_comes_as_the_preparation_ends_finds_it_over():
     client.receive(messages["user-0-0"])
     everyone = tuple(range(len(devices.clients)))
     with pytest.raises(PeerError, match="Proposal came from the server out of order"):
-        participant.take(Proposal(SCOPE, participant.context, everyone, ()))
+        participant.take(Proposal(SCOPE, participant.advertisement.context, everyone, ()))
 
 
 def test_members_who_are_called_with_different_models_give_no_sum():

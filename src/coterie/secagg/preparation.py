@@ -85,11 +85,6 @@ class PreparingParticipant(LightParticipant):
         self._advertise(b"")
 
     @property
-    def context(self) -> bytes:
-        """What everything up to the call is tied to."""
-        return self._setting.context
-
-    @property
     def finished(self) -> bool:
         """Whether the sharers are fixed, so that `mask` can be stored."""
         return self._state is ParticipantState.UPLOADED
@@ -181,9 +176,10 @@ class PreparingClient(SealedClient):
         if isinstance(message, PreparationCall):
             return self._prepare(message)
         scope = getattr(message, "scope", "")
-        participant, started = self._preparing.get(scope, (None, None))
-        if participant is None or started is None or getattr(message, "context", b"") != participant.context:
+        preparing = self._preparing.get(scope)
+        if preparing is None or getattr(message, "context", b"") != preparing[0].advertisement.context:
             return super()._phase(message)
+        participant, started = preparing
         answer = participant.take(message)
         if participant.finished:
             if self._preparing.get(scope) == (participant, started):

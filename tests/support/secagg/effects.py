@@ -315,12 +315,12 @@ def check_phase(stage, message, answer):
         )
     else:
         assert len(set(message.signers)) == len(message.signers) >= threshold
-        context, roster, sharers, *_ = agreement = participant._agreed_lists()
-        signed = [(place, "agree", agreement) for place in message.signers]
+        _, context, roster, sharers, *_ = agreement = participant._agreed_lists()
+        signed = [(place, agreement) for place in message.signers]
         silent = sorted(participant._included.difference(message.signers))
-        signed += [(place, "upload", (context, roster, sharers)) for place in silent]
-        for (place, purpose, statement), signature in zip(signed, message.signatures, strict=True):
-            verify_signature(users[place].identity, signature, purpose, *statement, who="ana")
+        signed += [(place, ("upload", context, roster, sharers)) for place in silent]
+        for (place, statement), signature in zip(signed, message.signatures, strict=True):
+            verify_signature(users[place].identity, signature, *statement, who="ana")
 
 
 def check_coded_delivery(message, good, roster, answer):

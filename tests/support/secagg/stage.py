@@ -106,7 +106,7 @@ def complaint_about(server, holder, *, of):
     sender, mine = roster.position[of], roster.position[holder.user]
     digest = leaf(server._boxes.box(sender, mine))
     identity = holder._owner.identity if isinstance(holder, UnsealedClient) else holder.membership.identity
-    return Complaint(sender, digest, identity.sign("complaint", *roster.complaint_to_sign(sender, mine, digest)))
+    return Complaint(sender, digest, identity.sign(*roster.complaint_to_sign(sender, mine, digest)))
 
 
 def after_boxes(server, holder):

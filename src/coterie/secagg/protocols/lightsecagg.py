@@ -135,7 +135,7 @@ class LightParticipant(AgreedParticipant):
         del own
         content = b"".join(boxes)
         root = sharing_tree(b"", content, roster.box_format).root
-        signature = self._party.identity.sign("share", *roster.boxes_to_sign(mine, root))
+        signature = self._party.identity.sign(*roster.boxes_to_sign(mine, root))
         message, tail = blank(CodedSharing(*self._head, signature), len(content))
         tail[:] = content
         return message.toreadonly()

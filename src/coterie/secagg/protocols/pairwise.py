@@ -197,7 +197,7 @@ class PairwiseParticipant(AgreedParticipant):
         digest = seed_digest(self._setting.context, self._party.user, self._seed.reveal())
         content, committed = b"".join(boxes), commitments(own)
         tree = sharing_tree(digest + committed, content, PAIRS)
-        signature = self._party.identity.sign("share", *roster.boxes_to_sign(mine, tree.root))
+        signature = self._party.identity.sign(*roster.boxes_to_sign(mine, tree.root))
         return encode(Sharing(*self._head, digest, committed, content, signature))
 
     def _pair_masks(self, others: Iterable[RosterLine]) -> list[Mask]:

@@ -66,7 +66,7 @@ def test_sharing(case):
     tree = MerkleTree(leaf(b"") + leaves)
     assert tree.root == case.root
     found = two(case, case.user, b"bob", bytes(32))
-    assert IdentityKey.from_bytes(case.secret).sign("share", *found.boxes_to_sign(0, tree.root)) == case.signature
+    assert IdentityKey.from_bytes(case.secret).sign(*found.boxes_to_sign(0, tree.root)) == case.signature
     for at in range(case["number"]):
         assert tree.path(1 + at) == bytes.fromhex(case[f"path_{at}"])
         assert path_root(leaves[32 * at : 32 * (at + 1)], 1 + at, tree.path(1 + at)) == case.root

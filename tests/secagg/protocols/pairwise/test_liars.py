@@ -53,7 +53,7 @@ class Liar:
         sent.update(zip(sent, boxes, strict=True))
         root = sharing_tree(message.seed_digest + message.own_commitments, b"".join(boxes), PAIRS).root
         roster = self._server._roster  # noqa: SLF001 - the one that it was sent
-        signature = identity.sign("share", *roster.boxes_to_sign(roster.position[self.client.user], root))
+        signature = identity.sign(*roster.boxes_to_sign(roster.position[self.client.user], root))
         return encode(msgspec.structs.replace(message, boxes=b"".join(boxes), signature=signature))
 
     def _complaints(self, message):
@@ -63,7 +63,7 @@ class Liar:
             if self._lies():
                 digest = leaf(boxes.box(sender, place))
                 signature = self.client._owner.identity.sign(  # noqa: SLF001
-                    "complaint", *roster.complaint_to_sign(sender, place, digest)
+                    *roster.complaint_to_sign(sender, place, digest)
                 )
                 complaints[sender] = Complaint(sender, digest, signature)
         return encode(

@@ -143,7 +143,7 @@ def test_sharing(case):
     tree = MerkleTree(leaf(case.seed_digest + case.own) + leaves_of(memoryview(case.boxes), size))
     assert tree.root == case.root
     found = two(case, case.user, b"bob", bytes(32))
-    assert IdentityKey.from_bytes(case.secret).sign("share", *found.boxes_to_sign(0, tree.root)) == case.signature
+    assert IdentityKey.from_bytes(case.secret).sign(*found.boxes_to_sign(0, tree.root)) == case.signature
     for at, box in enumerate(boxes):
         assert tree.path(1 + at) == bytes.fromhex(case[f"path_{at}"])
         assert path_root(leaf(box), 1 + at, tree.path(1 + at)) == case.root
@@ -153,7 +153,7 @@ def test_sharing(case):
 def test_complaint(case):
     """What a holder signs about a box."""
     found = two(case, case.sender, case.holder, bytes(32))
-    signed = IdentityKey.from_bytes(case.secret).sign("complaint", *found.complaint_to_sign(0, 1, case.box_digest))
+    signed = IdentityKey.from_bytes(case.secret).sign(*found.complaint_to_sign(0, 1, case.box_digest))
     assert signed == case.signature
 
 
@@ -162,9 +162,7 @@ def test_complaint_refused(case):
     """Complaints by others, about others, or about another box."""
     found = two(case, case.sender, case.holder, bytes(32))
     with pytest.raises(PeerError, match="forged"):
-        verify_signature(
-            case.public, case.signature, "complaint", *found.complaint_to_sign(0, 1, case.box_digest), who="eve"
-        )
+        verify_signature(case.public, case.signature, *found.complaint_to_sign(0, 1, case.box_digest), who="eve")
 
 
 def agreed(case):

@@ -25,7 +25,6 @@ from coterie.secagg.crypto.keys import (
     Seed,
     ShareKey,
     hkdf,
-    verify_signature,
 )
 from coterie.secagg.protocols.agreement.messages import Complaint, Complaints, Delivery, Receipt, Reveal
 from coterie.secagg.protocols.agreement.roster import BoxFormat, Roster, check_positions
@@ -206,7 +205,7 @@ class SentBoxes:
             if complaint.box_digest != leaf(self.boxes[complaint.user]):
                 raise PeerError(f"the complaint of {line.user!r} is about another box than it was sent")
             statement = self._roster.complaint_to_sign(self._mine, complaint.user, complaint.box_digest)
-            verify_signature(line.identity, complaint.signature, "complaint", *statement, who=line.user)
+            self._roster.verify(complaint.user, complaint.signature, statement)
         return b"".join(self.keys[complaint.user] for complaint in complaints)
 
 
@@ -225,7 +224,7 @@ def open_boxes(
             shares[sender] = content
             continue
         digest = leaf(box)
-        signature = identity.sign("complaint", *roster.complaint_to_sign(sender, mine, digest))
+        signature = identity.sign(*roster.complaint_to_sign(sender, mine, digest))
         complaints.append(Complaint(sender, digest, signature))
     return shares, tuple(complaints)
 
@@ -255,8 +254,7 @@ def _signed_boxes(roster: Roster, mine: int, message: Delivery) -> dict[int, byt
             1 + graph.index(sender, mine),
             parcel[signature_end:],
         )
-        line = roster.lines[sender]
-        verify_signature(line.identity, signature, "share", *roster.boxes_to_sign(sender, root), who=line.user)
+        roster.verify(sender, signature, roster.boxes_to_sign(sender, root))
         boxes[sender] = box
     return boxes
 
@@ -286,13 +284,12 @@ class BoxExchange:
 
     def take_boxes(self, place: int, statement: bytes, boxes: bytes | memoryview, signature: bytes) -> None:
         """Take in a user's boxes and what it states beside them; refuse them unsigned, as every holder would."""
-        roster, line, box_format = self._roster, self._roster.lines[place], self._roster.box_format
-        size = box_format.box_bytes
-        expected = size * roster.graph.neighbourhood.degree
+        roster, box_format = self._roster, self._roster.box_format
+        expected = box_format.box_bytes * roster.graph.neighbourhood.degree
         if len(boxes) != expected:
-            raise PeerError(f"{line.user} sent {len(boxes)} bytes of boxes, not {expected}")
+            raise PeerError(f"{roster.lines[place].user} sent {len(boxes)} bytes of boxes, not {expected}")
         tree = sharing_tree(statement, boxes, box_format)
-        verify_signature(line.identity, signature, "share", *roster.boxes_to_sign(place, tree.root), who=line.user)
+        roster.verify(place, signature, roster.boxes_to_sign(place, tree.root))
         self._signed[place] = SignedBoxes(memoryview(boxes), tree, signature)
 
     def deliveries(self, users: Iterable[str], head: tuple[str, bytes]) -> "Deliveries":
@@ -308,8 +305,7 @@ class BoxExchange:
             if not neighbour or complaint.box_digest != leaf(self.box(complaint.user, place)):
                 raise PeerError(f"{message.user} complains about a box that it was not sent")
             statement = roster.complaint_to_sign(complaint.user, place, complaint.box_digest)
-            identity = roster.lines[place].identity
-            verify_signature(identity, complaint.signature, "complaint", *statement, who=message.user)
+            roster.verify(place, complaint.signature, statement)
         for complaint in message.complaints:
             self._complaints.setdefault(complaint.user, {})[place] = complaint
 

@@ -11,8 +11,8 @@ from threading import Lock
 import numpy as np
 
 from coterie.errors import PeerError
-from coterie.secagg.batch.charter import LARGEST_NAME, VerifyMember, check_user
-from coterie.secagg.crypto.keys import SIGNATURE_BYTES, Seed, ShareKey, verify_signature
+from coterie.secagg.batch.charter import LARGEST_NAME, check_user
+from coterie.secagg.crypto.keys import SIGNATURE_BYTES, Seed, ShareKey
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import Words
 from coterie.secagg.protocols.agreement.boxes import SentBoxes, open_boxes
@@ -34,7 +34,7 @@ from coterie.secagg.protocols.agreement.messages import (
     ServerPhase,
     SharersCall,
 )
-from coterie.secagg.protocols.agreement.roster import Roster, check_line, check_positions
+from coterie.secagg.protocols.agreement.roster import Roster, Statement, check_line, check_positions
 from coterie.secagg.protocols.interface import Party
 from coterie.secagg.wire.framing import Message, blank, encode, rewrite
 from coterie.secagg.wire.messages import next_state
@@ -141,8 +141,7 @@ class AgreedParticipant(ABC):
         """Phase 1: share the secrets among the holders."""
         party, setting = self._party, self._setting
         roster = self._roster_kind(setting, message.lines)
-        least, most = setting.terms.min_included, min(setting.quantiser.cohort, party.largest_roster)
-        check_roster(roster, self.advertisement, party.batch, party.verify_member, least=least, most=most)
+        self._check_roster(roster)
         mine = roster.position[party.user]
         contents = self._split(roster, mine)
         own = contents.pop(mine)
@@ -150,6 +149,31 @@ class AgreedParticipant(ABC):
         answer = self._sharing(roster, mine, own, sent.boxes.values())
         self._roster, self._mine, self._sent, self._shares = roster, mine, sent, {mine: own}
         return answer
+
+    def _check_roster(self, roster: Roster) -> None:
+        """Refuse a roster in which this user could be deceived about whom its round is with (§5).
+
+        Signatures are verified for the user's neighbours, with whom it shares masks; of everyone else only the
+        identity key matters, for the agreement.
+        """
+        party, own, lines = self._party, self.advertisement, roster.lines
+        least = self._setting.terms.min_included
+        most = min(self._setting.quantiser.cohort, party.largest_roster)
+        if not least <= len(lines) <= most:
+            raise PeerError(f"the server's roster has {len(lines)} users; this round takes {least} to {most}")
+        _check_lines(roster, party.batch)
+        mine = roster.position.get(own.user)
+        if mine is None:
+            raise PeerError(f"the server's roster does not have {own.user!r}, this device's user")
+        line = lines[mine]
+        if (line.mask_key, line.share_key, line.signature) != (own.mask_key, own.share_key, own.signature):
+            raise PeerError(
+                f"the server's roster has {own.user!r}, this device's user, with other keys than it sent"
+            )
+        for place in roster.graph.neighbours(mine):
+            check_line(lines[place], roster.context, masks=roster.has_masks)
+        for line in lines:
+            check_user(line.user, line.identity, party.verify_member)
 
     def _look(self, message: Delivery) -> bytes:
         """Phase 2: open the neighbours' boxes, and complain about those that hold something else than signed."""
@@ -173,7 +197,7 @@ class AgreedParticipant(ABC):
             # Within the batch the seal's masks already do what these do: it is in the sum as a whole or not.
             others = [roster.lines[place] for place in sorted(neighbours - self._own_among(present))]
             add_masks(self.words, self._pair_masks(others), self._ring, threads=self._threads)
-            signature = party.identity.sign("upload", *roster.upload_to_sign(sharers))
+            signature = party.identity.sign(*roster.upload_to_sign(sharers))
             rewrite(self._message, MaskedVector(*self._head, signature))
             answer = self._message.toreadonly()
         self._shares = {place: share for place, share in self._shares.items() if place in present}
@@ -225,10 +249,10 @@ class AgreedParticipant(ABC):
         if len(included) < least:
             raise PeerError(f"the server includes {len(included)} users; at least {least} are needed")
         self._included = included
-        return encode(Agreement(*self._head, party.identity.sign("agree", *self._agreed_lists())))
+        return encode(Agreement(*self._head, party.identity.sign(*self._agreed_lists())))
 
-    def _agreed_lists(self) -> tuple[bytes, ...]:
-        """Return what an agreement signs, after its purpose: sharers who are not included are excluded."""
+    def _agreed_lists(self) -> Statement:
+        """Return what an agreement signs: sharers who are not included are excluded."""
         excluded = sorted(self._included.symmetric_difference(self._sharers))
         return self._roster.agreement_to_sign(self._sharers, sorted(self._included), excluded)
 
@@ -254,49 +278,16 @@ class AgreedParticipant(ABC):
         agreed, uploaded = message.signatures[: len(signers)], message.signatures[len(signers) :]
         agreement = self._agreed_lists()
         for place, signature in zip(signers, agreed, strict=True):
-            self._verify(place, signature, "agree", agreement)
+            roster.verify(place, signature, agreement)
         for place, signature in zip(silent, uploaded, strict=True):
             if place in self._shares:
-                self._verify(place, signature, "upload", roster.upload_to_sign(self._sharers))
+                roster.verify(place, signature, roster.upload_to_sign(self._sharers))
         answer = self._opening()
         del self._shares
         return answer
 
-    def _verify(self, place: int, signature: bytes, purpose: str, signed: tuple[bytes, ...]) -> None:
-        line = self._roster.lines[place]
-        verify_signature(line.identity, signature, purpose, *signed, who=line.user)
-
     def _name(self, place: int) -> str:
         return repr(self._roster.lines[place].user)
-
-
-def check_roster(
-    roster: Roster,
-    own: Advertisement,
-    batch: Mapping[str, bytes],
-    verify_member: VerifyMember,
-    *,
-    least: int,
-    most: int,
-) -> None:
-    """Refuse a roster in which this user could be deceived about whom its round is with (§5).
-
-    `batch` holds the identity keys of the user's own batch. Signatures are verified for the user's neighbours,
-    with whom it shares masks; of everyone else only the identity key matters, for the agreement.
-    """
-    if not least <= len(roster.lines) <= most:
-        raise PeerError(f"the server's roster has {len(roster.lines)} users; this round takes {least} to {most}")
-    _check_lines(roster, batch)
-    mine = roster.position.get(own.user)
-    if mine is None:
-        raise PeerError(f"the server's roster does not have {own.user!r}, this device's user")
-    line = roster.lines[mine]
-    if (line.mask_key, line.share_key, line.signature) != (own.mask_key, own.share_key, own.signature):
-        raise PeerError(f"the server's roster has {own.user!r}, this device's user, with other keys than it sent")
-    for position in roster.graph.neighbours(mine):
-        check_line(roster.lines[position], roster.context, masks=roster.has_masks)
-    for line in roster.lines:
-        check_user(line.user, line.identity, verify_member)
 
 
 def _check_lines(roster: Roster, batch: Mapping[str, bytes]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
 from math import comb
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -138,25 +138,26 @@ class Graph:
         """Return the neighbours of a user, in ascending order."""
         if self.is_complete:
             return (*range(position), *range(position + 1, self.users))
-        return tuple(holder for holder in self.holders(position) if holder != position)
+        if position not in self._near:
+            self._near[position] = tuple(holder for holder in self.holders(position) if holder != position)
+        return self._near[position]
+
+    @cached_property
+    def _near(self) -> dict[int, tuple[int, ...]]:
+        """The neighbours of users who were asked for."""
+        return {}
 
     def index(self, owner: int, neighbour: int) -> int:
         """Return which of an owner's neighbours a user is, counted from 0 in ascending order."""
         if self.is_complete:
             return neighbour - (neighbour > owner)
-        if owner not in self._sorted:
-            self._sorted[owner] = self.neighbours(owner)
-        return bisect_left(self._sorted[owner], neighbour)
+        return bisect_left(self.neighbours(owner), neighbour)
 
     def indices(self, owners: Sequence[int], neighbour: int) -> IntArray:
         """Return which of each owner's neighbours a user is."""
         if self.is_complete:
             return neighbour - (np.array(owners, dtype=np.int64) < neighbour)
         return np.array([self.index(owner, neighbour) for owner in owners], dtype=np.int64)
-
-    @cached_property
-    def _sorted(self) -> dict[int, tuple[int, ...]]:
-        return {}
 
     def count_holders(self, present: IntArray) -> IntArray:
         """Return for every user how many of its holders, itself among them, are present."""
@@ -235,6 +236,10 @@ class BoxFormat:
         return self.ciphertext_end + self.commitment_bytes
 
 
+Statement: TypeAlias = tuple[str, *tuple[bytes | str, ...]]
+"""A purpose, and what is signed for it."""
+
+
 @dataclass(frozen=True)
 class Roster(ABC):
     """The users of one round in the order of their ids' bytes; a user is named by its position, counted from 0."""
@@ -283,23 +288,30 @@ class Roster(ABC):
         neighbourhood = self.neighbourhood_of(len(self.lines), self.setting.parameters)
         return Graph(len(self.lines), neighbourhood, Seed(hashlib.sha256(self.context + self.digest).digest()))
 
-    def boxes_to_sign(self, position: int, root: bytes) -> tuple[bytes | str, ...]:
-        """Return what a user signs for all its boxes, after its purpose."""
-        return self.context, self.digest, self.lines[position].user, root
+    def boxes_to_sign(self, position: int, root: bytes) -> Statement:
+        """Return what a user signs for all its boxes."""
+        return "share", self.context, self.digest, self.lines[position].user, root
 
-    def complaint_to_sign(self, sender: int, holder: int, box_digest: bytes) -> tuple[bytes | str, ...]:
-        """Return what a holder signs who complains about a sender's box, after its purpose."""
-        return self.context, self.digest, self.lines[sender].user, self.lines[holder].user, box_digest
+    def complaint_to_sign(self, sender: int, holder: int, box_digest: bytes) -> Statement:
+        """Return what a holder signs who complains about a sender's box."""
+        users = (self.lines[sender].user, self.lines[holder].user)
+        return "complaint", self.context, self.digest, *users, box_digest
 
-    def upload_to_sign(self, sharers: Positions) -> tuple[bytes, ...]:
-        """Return what is signed with a vector, after its purpose: which masks it has follows from that."""
-        return self.statement_context, self.digest, encode_positions(sharers)
+    def upload_to_sign(self, sharers: Positions) -> Statement:
+        """Return what is signed with a vector: which masks it has follows from that."""
+        return "upload", self.statement_context, self.digest, encode_positions(sharers)
 
     def agreement_to_sign(
         self, sharers: Iterable[int], included: Iterable[int], excluded: Iterable[int]
-    ) -> tuple[bytes, ...]:
-        """Return what is signed in an agreement, after its purpose."""
-        return self.statement_context, self.digest, *map(encode_positions, (sharers, included, excluded))
+    ) -> Statement:
+        """Return what is signed in an agreement."""
+        lists = (encode_positions(sharers), encode_positions(included), encode_positions(excluded))
+        return "agree", self.statement_context, self.digest, *lists
+
+    def verify(self, position: int, signature: bytes, statement: Statement) -> None:
+        """Refuse a statement that the user in this position did not sign."""
+        line = self.lines[position]
+        verify_signature(line.identity, signature, *statement, who=line.user)
 
 
 def check_line(line: RosterLine, context: bytes, *, masks: bool = True) -> None:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.errors import PeerError, TooFewUsersError, UsageError
-from coterie.secagg.crypto.keys import verify_signature
 from coterie.secagg.crypto.quantiser import dequantise
 from coterie.secagg.crypto.ring import Ring, Words
 from coterie.secagg.protocols.agreement.boxes import BoxExchange
@@ -201,13 +200,10 @@ class AgreedRound(ServerRound):
             case MaskedVector():
                 self._take_vector(user, message.signature, tail)
             case Agreement():
-                self._verify(user, message.signature, "agree", *self._agreement)
+                self._roster.verify(self._roster.position[user], message.signature, self._agreement)
                 self._signatures[user] = message.signature
             case _:
                 self._take_secret(user, message, tail)
-
-    def _verify(self, user: str, signature: bytes, purpose: str, *signed: bytes) -> None:
-        verify_signature(self._group_of[user].identities[user], signature, purpose, *signed, who=user)
 
     def advance(self) -> Outgoing:
         """End the phase: who has not answered is lost, or as a sharer without a vector excluded."""
@@ -303,7 +299,8 @@ class AgreedRound(ServerRound):
         size = self._setting.vector_bytes
         if len(tail) != size:
             raise PeerError(f"{user} sent {len(tail)} bytes of words, not {size}")
-        self._verify(user, signature, "upload", *self._roster.upload_to_sign(self._sharers))
+        place, roster = self._roster.position[user], self._roster
+        roster.verify(place, signature, roster.upload_to_sign(self._sharers))
         words = read_words(tail, self._setting.quantiser.ring, user)
         self._uploads.add(user, self._group_of[user], signature, words)
 
