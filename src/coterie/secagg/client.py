@@ -279,7 +279,7 @@ class UnsealedClient(Client):
         rounding = rounding_key(self._rounding, task.terms)
         weighted = (values, min(weight, setting.quantiser.weight_cap), setting.quantiser)
         mask_into(participant.words, *weighted, participant.masks, rounding, threads=threads)
-        del self._tasks[task.scope]
+        del self._tasks[task.scope], self._settings[task.scope]
         self._rounds[task.scope] = participant
         self._next[task.scope] = task.round + 1
         return participant.start()

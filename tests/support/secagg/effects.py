@@ -223,9 +223,9 @@ def check_charter_taken(stage, encoded, old):
 def check_founder(stage, message, answer, before, after):
     """An answer is taken from the member it names, and with its own signature; only its own line changes."""
     good, _ = messages_from_client.decode(stage.good[type(message)])
-    names = ("_states", "_members", "_signatures", "_charter")
-    states, members, signatures, charter = (before[0][name] for name in names)
-    _, new_members, new_signatures, new_charter = (after[0][name] for name in names)
+    names = ("_states", "_members", "_signatures", "_draft")
+    states, members, signatures, charter = (before[0].get(name) for name in names)
+    _, new_members, new_signatures, new_charter = (after[0].get(name) for name in names)
     user = stage.sender
     assert (message.scope, message.user) == (SCOPE, user)
     assert bool(answer) == (user == "cas" and not isinstance(message, CharterAcceptance))
