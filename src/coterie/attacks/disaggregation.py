@@ -97,11 +97,10 @@ class Moments:
     gram: FloatArray
     parameters: int
 
-    def latest(self, rounds: int) -> "Moments":
-        """Return the moments of the last rounds alone."""
-        return Moments(
-            self.participation[-rounds:], self.totals[-rounds:], self.gram[-rounds:, -rounds:], self.parameters
-        )
+    def window(self, start: int, length: int) -> "Moments":
+        """Return the moments of consecutive rounds alone, from a place on."""
+        rounds = slice(start, start + length)
+        return Moments(self.participation[rounds], self.totals[rounds], self.gram[rounds, rounds], self.parameters)
 
     def displacement_gram(self) -> FloatArray:
         """Return (x_t - x_0)·(x_s - x_0) for all pairs of rounds, x_0 the window's first model.
@@ -153,7 +152,7 @@ def best_window(view: ServerView, choices: int = 12) -> ServerView:
     lengths = sorted({*np.linspace(min(rounds, 2), rounds, choices).round().astype(int).tolist()})
 
     def cost(length: int) -> float:
-        latest = moments.latest(length)
+        latest = moments.window(rounds - length, length)
         share = float(np.linalg.matrix_rank(latest.participation) / rank)
         return share * predicted_error(latest) + 1 - share
 

@@ -1,6 +1,7 @@
-"""A run's folder as the server sees it, what attacks make of that, and how near they come to the real updates."""
+"""Rounds as the server sees them, what attacks make of them, and how near they come to the real updates."""
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,20 +26,39 @@ from coterie.experiment.folder import AGGREGATE, MODEL, RunFolder, check_files, 
 from coterie.experiment.setup import Setup, prepare
 from coterie.experiment.spec import Spec
 from coterie.ledger import Ledger
-from coterie.training.data.files import Progress, no_progress
-from coterie.values import BatchPlan, FloatArray
+from coterie.selection import Selector
+from coterie.training.engine.trainer import Trainer
+from coterie.values import BatchPlan, BoolArray, FloatArray, IntArray
 from coterie.values.checks import check_count
 
 METHODS: tuple[Method, ...] = (LeastSquares(), DiagonalDrift(), Kriging())
 """What is tried on a run; the strongest of them is the adversary."""
 
 
+def cohorts(selector: Selector, online: Iterable[BoolArray], users: int, seed: int) -> Iterator[IntArray]:
+    """Yield who takes part, round after round, of those who are online; rounds without a cohort are left out."""
+    counts = np.zeros(users, dtype=np.int64)
+    for step, available in enumerate(online):
+        cohort = selector.choose(available, counts, np.random.default_rng([seed, step]))
+        if cohort is not None:
+            counts[cohort.users] += 1
+            yield cohort.users
+
+
+def observe(trainer: Trainer, model: Tensor, learned: Iterable[IntArray], first: int = 0) -> ServerView:
+    """Train a model on one cohort after the other, from a step on, and return what the server has of that."""
+    before, rounds, means = model, [], []
+    for step, users in enumerate(learned, first):
+        rounds.append(users)
+        means.append(trainer.mean(model, users, step).vector)
+        model = model + means[-1]
+    return ServerView.of(trainer.data.users, rounds, means, before)
+
+
 @dataclass(frozen=True, eq=False)
 class AttackedRun:
     """A run that kept its aggregates: what the server has of it, and what only the judge may know."""
 
-    path: Path
-    spec: Spec
     setup: Setup
     view: ServerView
     """All rounds with a result; a round's number is its step in the run, from 0."""
@@ -108,7 +128,7 @@ def attack(run: str | os.PathLike[str], *, window: int | None = None) -> AttackR
     return attack_run(read_attacked_run(Path(run)), window)
 
 
-def read_attacked_run(path: Path, progress: Progress = no_progress) -> AttackedRun:
+def read_attacked_run(path: Path) -> AttackedRun:
     """Read a run's folder; refuse one that kept no aggregates, or of which a file was changed."""
     folder = RunFolder.open(path)
     with Ledger.open(folder.ledger) as ledger:
@@ -126,7 +146,7 @@ def read_attacked_run(path: Path, progress: Progress = no_progress) -> AttackedR
         raise UsageError(f"{folder.aggregate_file(missing[0] + 1)} was removed; put it back to attack the run")
     if not steps:
         raise UsageError(f"no round of the run in {path} had a result: there is nothing to attack")
-    setup = prepare(spec, progress)
+    setup = prepare(spec)
     layout = setup.trainer.layout
     first = folder.checkpoint(0, snapshot.files[MODEL]).parameters
     model = layout.join({name: torch.from_numpy(value) for name, value in first.items()})
@@ -135,7 +155,7 @@ def read_attacked_run(path: Path, progress: Progress = no_progress) -> AttackedR
     totals = [float(weights[members].sum()) for members in learned]
     vectors = [torch.from_numpy(mean) for mean in means]
     view = ServerView.of(setup.user_data.users, learned, vectors, model, rounds=steps, totals=totals)
-    return AttackedRun(path, spec, setup, view)
+    return AttackedRun(setup, view)
 
 
 def attack_run(run: AttackedRun, window: int | None = None) -> AttackResult:
@@ -148,13 +168,13 @@ def attack_run(run: AttackedRun, window: int | None = None) -> AttackResult:
             raise UsageError(f"the window is {window} rounds, but only {rounds} had a result; give at most that")
         view = run.view.window(rounds - window, window)
     truth = run.real_updates(view)
-    plan = run.setup.plan
+    plan, selection = run.setup.plan, run.setup.spec.selection
     results = [MethodResult(each.name, disaggregation_errors(view, each, truth)) for each in METHODS]
     if plan is not None:
         conceded = _batch_mean_errors(truth, plan)
         results = [replace(each, errors=replace(each.errors, chance=conceded)) for each in results]
     return AttackResult(
-        scheme=run.spec.selection.scheme if not run.spec.selection.plan else run.spec.selection.plan,
+        scheme=selection.plan or selection.scheme,
         privacy=None if plan is None else plan.privacy,
         rounds=(view.rounds[0] + 1, view.rounds[-1] + 1),
         length=len(view.rounds),

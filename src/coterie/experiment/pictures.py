@@ -6,6 +6,7 @@ estimate. All schemes start from the same model, so that their pictures can be c
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,13 @@ from torch import Tensor
 from coterie.attacks.disaggregation import LeastSquares, disaggregation_errors, estimated_updates
 from coterie.attacks.inversion import ImageRange, Inversion, gradient_of_step
 from coterie.attacks.score import ImageScore, UpdateErrors, image_score
-from coterie.attacks.view import ServerView
+from coterie.experiment.attack import cohorts, observe
 from coterie.experiment.setup import Setup
-from coterie.selection import Selector
 from coterie.training.data.dataset import UserData
 from coterie.training.data.partition import Partition
 from coterie.training.engine.stacked_trainer import make_trainer
-from coterie.training.engine.trainer import MeanUpdate
 from coterie.training.models import flatten
 from coterie.training.settings import LocalTraining
-from coterie.values import IntArray
 
 StageProgress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
@@ -105,14 +103,15 @@ def take_pictures(
     data, parameters = one_image_each(setup.user_data), flatten(setup.model).to(device)
     training = LocalTraining(epochs=1, minibatch=1, learning_rate=settings.rate, shuffled=False, dropout=False)
     trainer = make_trainer(setup.model, data, training, cohort=per_round, seed=settings.seed)
+    everybody = repeat(np.ones(data.users, dtype=np.bool_))
     truth = trainer.updates(parameters, np.arange(data.users), 0).vectors
     chosen = tuple(range(0, data.users, max(1, data.users // settings.count)))[: settings.count]
     errors: dict[str, UpdateErrors] = {}
     gradients = []
     for scheme in schemes:
         progress(f"one image each, {scheme}", len(errors), len(schemes))
-        selector = setup.world.selector(scheme, per_round)
-        view = _observe_rounds(trainer.mean, parameters, selector, data.users, settings)
+        learned = cohorts(setup.world.selector(scheme, per_round), everybody, data.users, settings.seed)
+        view = observe(trainer, parameters, islice(learned, settings.rounds))
         errors[scheme] = disaggregation_errors(view, LeastSquares(), truth)
         estimates = estimated_updates(view, LeastSquares())[list(chosen)]
         gradients.append(gradient_of_step(estimates, parameters, settings.rate))
@@ -137,27 +136,6 @@ def take_pictures(
             for scheme, found in zip(schemes, images, strict=True)
         },
     )
-
-
-def _observe_rounds(
-    mean: Callable[[Tensor, IntArray, int], MeanUpdate],
-    parameters: Tensor,
-    selector: Selector,
-    users: int,
-    settings: PictureSettings,
-) -> ServerView:
-    """Run the rounds of a scheme with everybody available, and return what the server has of them."""
-    counts, available = np.zeros(users, dtype=np.int64), np.ones(users, dtype=np.bool_)
-    model, learned, means = parameters, [], []
-    for step in range(settings.rounds):
-        cohort = selector.choose(available, counts, np.random.default_rng([settings.seed, step]))
-        members = np.arange(users) if cohort is None else cohort.users
-        counts[members] += 1
-        update = mean(model, members, step).vector
-        learned.append(members)
-        means.append(update)
-        model = model + update
-    return ServerView.of(users, learned, means, parameters)
 
 
 def _scores(images: Tensor, originals: Tensor) -> tuple[ImageScore, ...]:

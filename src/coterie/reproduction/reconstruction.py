@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from coterie.attacks.disaggregation import (
 )
 from coterie.attacks.kriging import Kriging
 from coterie.attacks.score import UpdateErrors
-from coterie.attacks.view import ServerView
+from coterie.experiment.attack import cohorts, observe
 from coterie.experiment.setup import Setup, prepare
 from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Windows
@@ -61,13 +62,6 @@ class FinalRounds:
     """None if the windows do not reach over so many rounds."""
     accuracy: float
 
-    def moments(self, start: int, length: int) -> Moments:
-        """Return the moments of one window."""
-        every, rounds = self.everything, slice(start, start + length)
-        return Moments(
-            every.participation[rounds], every.totals[rounds], every.gram[rounds, rounds], every.parameters
-        )
-
 
 def attack_windows(spec: Spec, windows: Windows, check_stop: CheckStop = never_stop) -> dict[str, Any]:
     """Train as a spec says, attack the windows of each final rate, and return a record."""
@@ -92,56 +86,30 @@ def made_with(setup: Setup) -> dict[str, str]:
 
 def _observe(setup: Setup, windows: Windows, check_stop: CheckStop) -> dict[float, FinalRounds]:
     """Train until the spec's last round, then at each final rate, and return what was seen there."""
-    model = flatten(setup.model).to(setup.trainer.device)
-    rounds = _Rounds(setup, 0, np.zeros(setup.user_data.users, dtype=np.int64))
-    for step in range(setup.spec.training.rounds):
-        model = model + setup.trainer.mean(model, rounds.users(), step).vector
+    model, settled = flatten(setup.model).to(setup.trainer.device), setup.spec.training.rounds
+    learned = cohorts(setup.selector, setup.world.available(0), setup.user_data.users, setup.spec.seed)
+    for step, users in enumerate(islice(learned, settled)):
+        model = model + setup.trainer.mean(model, users, step).vector
         check_stop()
-    return {rate: _observe_final_rounds(setup, rounds.copy(), model, rate, windows) for rate in windows.rates}
-
-
-class _Rounds:
-    """Who takes part, round after round, as in any run of the spec; rounds without a cohort are left out."""
-
-    def __init__(self, setup: Setup, tried: int, counts: IntArray) -> None:
-        self._setup, self._tried, self._counts = setup, tried, counts.copy()
-        self._online = setup.world.available(tried)
-
-    def copy(self) -> "_Rounds":
-        return _Rounds(self._setup, self._tried, self._counts)
-
-    def users(self) -> IntArray:
-        """Return the users of the next round with a result."""
-        while True:
-            rng = np.random.default_rng([self._setup.spec.seed, self._tried])
-            cohort = self._setup.selector.choose(next(self._online), self._counts, rng)
-            self._tried += 1
-            if cohort is not None:
-                self._counts[cohort.users] += 1
-                return cohort.users
+    final = list(islice(learned, windows.rounds))
+    return {rate: _observe_final_rounds(setup, final, model, rate, windows) for rate in windows.rates}
 
 
 def _observe_final_rounds(
-    setup: Setup, rounds: _Rounds, model: Tensor, rate: float, windows: Windows
+    setup: Setup, learned: list[IntArray], model: Tensor, rate: float, windows: Windows
 ) -> FinalRounds:
     spec = setup.spec
     settings = replace(spec.training, learning_rate=rate, schedule=())
     trainer = make_trainer(setup.model, setup.user_data, settings, cohort=spec.selection.per_round, seed=spec.seed)
     begin, everybody = spec.training.rounds, np.arange(setup.user_data.users)
-    starts, first = set(windows.starts), model
-    learned, means, truths = [], [], []
-    for step in range(windows.rounds):
-        if step in starts:
-            truths.append(trainer.updates(model, everybody, begin + step).vectors)
-        users = rounds.users()
-        mean = trainer.mean(model, users, begin + step).vector
-        learned.append(users)
-        means.append(mean)
-        model = model + mean
-    view = ServerView.of(len(everybody), learned, means, first)
-    sums = torch.stack(means).double() * torch.from_numpy(view.totals).to(model.device)[:, None]
+    view = observe(trainer, model, learned, begin)
+    truths = [
+        trainer.updates(view.model_before(start), everybody, begin + start).vectors for start in windows.starts
+    ]
+    sums = torch.stack(view.means).double() * torch.from_numpy(view.totals).to(model.device)[:, None]
     later = DRIFT_ROUNDS // windows.stride
     changes = [_change(a, b) for a, b in zip(truths, truths[later:], strict=False)]
+    last = view.model_before(len(learned))
     return FinalRounds(
         everything=moments_of(view),
         cross=np.stack([(sums @ truth.double().T).cpu().numpy() for truth in truths]),
@@ -155,7 +123,7 @@ def _observe_final_rounds(
         },
         alike=alike_users(setup),
         drift=float(np.median(changes)) if changes else None,
-        accuracy=evaluate(setup.model, model, setup.user_data, workers=setup.trainer.workers).accuracy,
+        accuracy=evaluate(setup.model, last, setup.user_data, workers=setup.trainer.workers).accuracy,
     )
 
 
@@ -189,7 +157,7 @@ def score_methods(final: FinalRounds, windows: Windows) -> dict[str, Any]:
         by_method: dict[str, list[UpdateErrors]] = {DiagonalDrift.name: list(final.diagonal[length])}
         spread = []
         for window, start in enumerate(windows.starts):
-            moments = final.moments(start, length)
+            moments = final.everything.window(start, length)
             cross = final.cross[window, start : start + length]
             for method in LINEAR:
                 result = errors_by_moments(method, moments, cross, final.sizes[window])
