@@ -12,17 +12,16 @@ SETTINGS = LocalTraining(model="mlp", minibatch=1, shuffled=False, dropout=False
 
 
 @pytest.fixture(scope="module")
-def chapter():
+def pictures():
     """Every attack on one user, and the pictures that come of it, with few steps of a search."""
     setup = DeviationSetup(load(MNIST_SMALL), SETTINGS)
-    target = setup.names[5]
-    return setup.chapter(target, list(setup.results(target)), Inversion(steps=100, restarts=1))
+    return setup.pictures(setup.names[5], Inversion(steps=100, restarts=1))
 
 
-def test_every_attack_works_without_a_seal_and_none_against_it(chapter):
+def test_every_attack_works_without_a_seal_and_none_against_it(pictures):
     """The trainer, the model and the images are real ones, and so are all messages."""
     outcomes = {}
-    for picture in chapter.pictures:
+    for picture in pictures:
         result = picture.result
         outcomes.setdefault(result.sealed, []).append(result.outcome)
         assert result.sealed or result.error < 1e-9
@@ -31,9 +30,9 @@ def test_every_attack_works_without_a_seal_and_none_against_it(chapter):
     assert AttackOutcome.RECOVERED not in outcomes[True]
 
 
-def test_the_users_picture_comes_out_where_the_update_does(chapter):
+def test_the_users_picture_comes_out_where_the_update_does(pictures):
     """Inversion shows the image without a seal; of noise it makes nothing like it, and of a refusal nothing."""
-    for picture in chapter.pictures:
+    for picture in pictures:
         match picture.result.outcome:
             case AttackOutcome.RECOVERED:
                 assert picture.score.psnr > 15

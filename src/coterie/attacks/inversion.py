@@ -121,8 +121,10 @@ class Inversion:
         progress: SearchProgress = lambda done, total: None,  # noqa: ARG005 - told to nobody
     ) -> InversionResult:
         """Return images for each of several gradients (trials × D) at the model that the module holds."""
+        if self.restarts < 1:
+            raise UsageError(f"the number of restarts is {self.restarts}; give at least 1")
         model = model.to(gradients.device).eval()
-        parameters = _trained(model)
+        parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
         dimension = sum(value.numel() for value in parameters.values())
         if gradients.shape[1:] != (dimension,):
             raise UsageError(
@@ -131,74 +133,50 @@ class Inversion:
         name, last = list(parameters.items())[-1]
         last_gradients = gradients[:, -last.numel() :].reshape(len(gradients), *last.shape)
         labels = infer_labels({name: last_gradients}, classes, self.images)
-        best: InversionResult | None = None
-        for restart in range(self.restarts):
-            generator = torch.Generator().manual_seed(seed + restart)
-            start = torch.randn((len(gradients), self.images, *shape), generator=generator).to(gradients.device)
-            result = self._search(
-                model,
-                gradients,
-                labels,
-                start=start,
-                image_range=image_range,
-                progress=progress,
-                before=restart * self.steps,
-            )
-            if best is None:
-                best = result
-            else:
-                better = result.distance < best.distance
-                images = torch.where(better[:, None, None, None, None], result.images, best.images)
-                best = InversionResult(images, labels, torch.minimum(result.distance, best.distance))
-        if best is None:
-            raise UsageError(f"the number of restarts is {self.restarts}; give at least 1")
-        return best
-
-    def _search(
-        self,
-        model: nn.Module,
-        gradients: Tensor,
-        labels: Tensor,
-        *,
-        start: Tensor,
-        image_range: ImageRange,
-        progress: SearchProgress,
-        before: int,
-    ) -> InversionResult:
-        """Search from one start for all gradients at once; each has its own path. `before` steps are done."""
-        parameters = _trained(model)
+        known = gradients / gradients.norm(dim=1, keepdim=True).clamp_min(torch.finfo(gradients.dtype).tiny)
 
         def loss(values: dict[str, Tensor], images: Tensor, label: Tensor) -> Tensor:
             return functional.cross_entropy(functional_call(model, values, (images,)), label)
 
-        trial_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
-        known = gradients / gradients.norm(dim=1, keepdim=True).clamp_min(torch.finfo(gradients.dtype).tiny)
-        images = start.clone().requires_grad_()
-        low, high = image_range.bounds(images)
-
-        def distances() -> Tensor:
-            parts = trial_gradients(parameters, images, labels)
+        def distances(images: Tensor) -> Tensor:
+            parts = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, images, labels)
             flat = torch.cat([parts[name].flatten(1) for name in parameters], dim=1)
             return 1 - functional.cosine_similarity(flat, known, dim=1)
 
+        def search(restart: int) -> Tensor:
+            generator = torch.Generator().manual_seed(seed + restart)
+            start = torch.randn((len(gradients), self.images, *shape), generator=generator).to(gradients.device)
+            before, total = restart * self.steps, self.restarts * self.steps
+            return self._search(start, distances, image_range, lambda done: progress(before + done, total))
+
+        found = torch.stack([search(restart) for restart in range(self.restarts)])
+        with torch.no_grad():
+            distance, best = torch.stack([distances(images) for images in found]).min(dim=0)
+        return InversionResult(found[best, torch.arange(len(gradients))], labels, distance)
+
+    def _search(
+        self,
+        start: Tensor,
+        distances: Callable[[Tensor], Tensor],
+        image_range: ImageRange,
+        step_done: Callable[[int], None],
+    ) -> Tensor:
+        """Return where a search from one start ends, for all gradients at once; each has its own path."""
+        images = start.clone().requires_grad_()
+        low, high = image_range.bounds(images)
         optimiser = torch.optim.Adam([images], lr=self.rate)
         milestones = [math.ceil(share * self.steps) for share in MILESTONES]
         schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones, gamma=DECAY)
         for done in range(1, self.steps + 1):
-            total = (distances() + self.variation * _total_variation(images)).sum()
+            total = (distances(images) + self.variation * _total_variation(images)).sum()
             (slope,) = torch.autograd.grad(total, images)
             images.grad = slope.sign()
             optimiser.step()
             schedule.step()
             with torch.no_grad():
                 images.copy_(torch.maximum(torch.minimum(images, high), low))
-            progress(before + done, self.restarts * self.steps)
-        with torch.no_grad():
-            return InversionResult(images.detach().clone(), labels, distances().detach())
-
-
-def _trained(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+            step_done(done)
+        return images.detach()
 
 
 def _total_variation(images: Tensor) -> Tensor:

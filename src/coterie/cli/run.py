@@ -187,14 +187,15 @@ def _run_series(
     """Run a spec once per seed, going on with what is there, then compare the runs on one page."""
     from coterie.cli.report import PAGE, report_comparison
     from coterie.cli.run_view import LiveView
-    from coterie.experiment.run import run_of_seed
+    from coterie.experiment.run import start_or_resume
 
     results = []
     for place, seed in enumerate(seeds, start=1):
         with LiveView() as view:
             view.say(f"Seed {seed}, run {place} of {len(seeds)}; the same command goes on if it is stopped")
             with view.waiting(PREPARING):
-                job = run_of_seed(spec, series, seed, view.fetching, workers=workers)
+                seeded, folder = spec.changed({"seed": seed}), series / f"seed-{seed}"
+                job = start_or_resume(seeded, folder, view.fetching, workers=workers)
             results.append(_complete(job, view, tensorboard=tensorboard)[0])
     report_comparison(tuple(results), series / PAGE, json_=json_)
 

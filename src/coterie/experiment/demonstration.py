@@ -10,12 +10,10 @@ from statistics import fmean
 from typing import Any
 
 from coterie.attacks.inversion import Inversion
-from coterie.errors import UsageError
 from coterie.experiment.attack import attack_run, read_attacked_run
 from coterie.experiment.deviation import DeviationSetup
-from coterie.experiment.folder import RECORD
 from coterie.experiment.pictures import PictureSettings, StageProgress, take_pictures
-from coterie.experiment.run import Run
+from coterie.experiment.run import start_or_resume
 from coterie.experiment.setup import prepare
 from coterie.experiment.spec import Spec
 from coterie.ledger import PLAIN
@@ -74,32 +72,15 @@ class Demonstration:
     def _attack_scheme(self, scheme: str, folder: Path, progress: StageProgress) -> dict[str, Any]:
         spec = self.spec.changed({"selection.scheme": scheme})
         total = spec.training.rounds
-        with _start_or_resume(spec, folder) as job:
+        with start_or_resume(spec, folder) as job:
             for row in job.steps():
                 progress(f"training, {scheme}", row.step, total)
         progress(f"attacking, {scheme}", total, total)
         return attack_run(read_attacked_run(folder), self.window).record()
 
     def _deviation(self, progress: StageProgress) -> dict[str, Any]:
-        """Try what a server does that breaks the rules, on one user with one image."""
+        """Try what a server does that breaks the rules, on one user with one image, as plain JSON values."""
         settings = LocalTraining(model="mlp", minibatch=1, shuffled=False, dropout=False)
         setup = DeviationSetup(load(DATASETS[self.spec.data.source], self.spec.data.folder), settings)
-        target, results = setup.names[TARGET], []
-        for result in setup.results(target):
-            results.append(result)
-            progress("a server that cheats", len(results), setup.attempts)
-        chapter = setup.chapter(
-            target, results, self.pictures.search, lambda done, total: progress("its pictures", done, total)
-        )
-        return chapter.record()
-
-
-def _start_or_resume(spec: Spec, folder: Path) -> Run:
-    """Return the run in a folder, where it stopped, or begin it."""
-    if not (folder / RECORD).exists():
-        return Run.start(spec, folder)
-    job = Run.resume(folder)
-    if job.spec != spec:
-        job.close()
-        raise UsageError(f"{folder} holds a run with other settings; give another folder with --out")
-    return job
+        target = setup.names[TARGET]
+        return setup.record(target, setup.pictures(target, self.pictures.search, progress))

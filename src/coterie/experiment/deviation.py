@@ -1,7 +1,8 @@
 """A deviating server among users with one image each: which updates it gets, and which pictures come of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from coterie.attacks.devices import DevicePopulation, Devices, SealedDevices, Un
 from coterie.attacks.inversion import ImageRange, Inversion, SearchProgress, gradient_of_step
 from coterie.attacks.score import ImageScore, image_score
 from coterie.errors import UsageError
-from coterie.experiment.pictures import levels
+from coterie.experiment.pictures import StageProgress, levels
 from coterie.secagg import PROTOCOLS
 from coterie.training import (
     Dataset,
@@ -70,28 +71,6 @@ class DeviationPicture:
             "reason": result.reason,
             **({"psnr": None, "mse": None, "ssim": None} if self.score is None else asdict(self.score)),
             "image": None if self.image is None else levels(self.image),
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class DeviationChapter:
-    """All attacks of a deviating server on one user, who has one image."""
-
-    users: int
-    privacy: int
-    target: str
-    original: Tensor
-    """Channels × height × width, from 0 to 1."""
-    pictures: tuple[DeviationPicture, ...]
-
-    def record(self) -> dict[str, Any]:
-        """Return it as plain JSON values, from which it can be shown again."""
-        return {
-            "users": self.users,
-            "privacy": self.privacy,
-            "target": self.target,
-            "original": levels(self.original),
-            "attempts": [picture.record() for picture in self.pictures],
         }
 
 
@@ -151,32 +130,38 @@ class DeviationSetup:
         standing = replace(self.settings, learning_rate=STANDSTILL).recipe_bytes()
         return PartOfBatch(), LosingUsers(), OtherModel(crafted), OtherRecipe(standing), OtherQuantiser()
 
-    @property
-    def attempts(self) -> int:
-        """How many results there are."""
-        return len(self.attacks()) * len(TRIALS)
-
-    def results(self, target: str) -> Iterator[DeviationResult]:
-        """Try every attack on one user, in each of `TRIALS`; each takes about a second."""
-        population = self.population()
-        for attack in self.attacks():
-            for kind, inner in TRIALS:
-                yield attempt(attack, population, target, kind, PROTOCOLS[inner])
-
-    def chapter(
+    def pictures(
         self,
         target: str,
-        results: Sequence[DeviationResult],
         inversion: Inversion,
-        progress: SearchProgress = lambda done, total: None,  # noqa: ARG005 - told to nobody
-    ) -> DeviationChapter:
-        """Turn what attacks on one user got into pictures."""
-        original = self.dataset.train.images[self.names.index(target)].float() / 255
-        pictures = (
+        progress: StageProgress = lambda what, done, total: None,  # noqa: ARG005 - told to nobody
+    ) -> list[DeviationPicture]:
+        """Try every attack on one user in each of `TRIALS`, a second each; turn what it got into pictures."""
+        population, results = self.population(), []
+        attempts = list(product(self.attacks(), TRIALS))
+        for attack, (kind, inner) in attempts:
+            results.append(attempt(attack, population, target, kind, PROTOCOLS[inner]))
+            progress("a server that cheats", len(results), len(attempts))
+        original = self.original(target)
+        images = self._images(results, inversion, lambda done, total: progress("its pictures", done, total))
+        return [
             DeviationPicture(result, image, None if image is None else image_score(image, original))
-            for result, image in zip(results, self._images(results, inversion, progress), strict=True)
-        )
-        return DeviationChapter(self.users, self.privacy, target, original, tuple(pictures))
+            for result, image in zip(results, images, strict=True)
+        ]
+
+    def original(self, target: str) -> Tensor:
+        """Return a user's image, channels × height × width, from 0 to 1."""
+        return self.dataset.train.images[self.names.index(target)].float() / 255
+
+    def record(self, target: str, pictures: Sequence[DeviationPicture]) -> dict[str, Any]:
+        """Return the attacks on a user as plain JSON values, from which they can be shown again."""
+        return {
+            "users": self.users,
+            "privacy": self.privacy,
+            "target": target,
+            "original": levels(self.original(target)),
+            "attempts": [picture.record() for picture in pictures],
+        }
 
     def _images(
         self, results: Sequence[DeviationResult], inversion: Inversion, progress: SearchProgress

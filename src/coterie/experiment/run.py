@@ -337,14 +337,13 @@ def _with_rounds(spec: Spec, rounds: int, path: Path) -> Spec:
     return spec.changed({"training.rounds": rounds})
 
 
-def run_of_seed(
-    spec: Spec, series: Path, seed: int, progress: Progress = no_progress, *, workers: int | None = None
+def start_or_resume(
+    spec: Spec, folder: Path, progress: Progress = no_progress, *, workers: int | None = None
 ) -> Run:
-    """Return the run of a spec with a seed: begun below the folder of the series, or taken up where it stopped."""
-    seeded, folder = spec.changed({"seed": seed}), series / f"seed-{seed}"
+    """Return the run of a spec in a folder, taken up where it stopped, or begun; refuse a run of another spec."""
     record = folder / RECORD
     if not record.is_file():
-        return Run.start(seeded, folder, progress, workers=workers)
-    if Spec.from_tables(read_record(record).head["spec"], str(record)) != seeded:
+        return Run.start(spec, folder, progress, workers=workers)
+    if Spec.from_tables(read_record(record).head["spec"], str(record)) != spec:
         raise UsageError(f"{folder} holds a run with other settings; give another folder with --out")
     return Run.resume(folder, progress, workers=workers)
