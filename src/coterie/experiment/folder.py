@@ -109,8 +109,8 @@ class RunFolder:
     def save(self, checkpoint: Checkpoint) -> str:
         """Write a checkpoint and return its SHA-256; it counts when the ledger has that."""
         row = json.dumps(None if checkpoint.row is None else checkpoint.row.to_json())
-        facts = {"/step": checkpoint.step, "/row": row}
-        return _write(self.checkpoint_file(checkpoint.step), facts, checkpoint.parameters)
+        values = {"/step": checkpoint.step, "/row": row, **checkpoint.parameters}
+        return _write(self.checkpoint_file(checkpoint.step), values)
 
     def tidy(self, step: int) -> None:
         """Drop what is no longer needed when the checkpoint of a step counts."""
@@ -136,10 +136,10 @@ class RunFolder:
 
     def set_aside(self, pending: PendingResult) -> str:
         """Write a round's result before the ledger commits the round; return its SHA-256."""
-        facts: dict[str, object] = {"/round": pending.round, "/loss": pending.training_loss}
         users = {"/liars": pending.liars, "/diverged": pending.diverged}
-        facts |= {name: json.dumps(some) for name, some in users.items() if some}
-        return _write(self._pending, facts, {"mean": pending.mean})
+        texts = {name: json.dumps(some) for name, some in users.items() if some}
+        values = {"/round": pending.round, "/loss": pending.training_loss, **texts, "mean": pending.mean}
+        return _write(self._pending, values)
 
     def pending(self, round_: int, digest: str) -> PendingResult:
         """Return the result of a round that was set aside; refuse another one."""
@@ -153,7 +153,7 @@ class RunFolder:
         """Keep a step's mean update and whose it is; return the SHA-256."""
         with writing(self.aggregates):
             self.aggregates.mkdir(exist_ok=True)
-        return _write(self.aggregate_file(step), {}, {"mean": mean, "users": users})
+        return _write(self.aggregate_file(step), {"mean": mean, "users": users})
 
     def aggregate(self, step: int) -> tuple[FloatArray, IntArray]:
         """Return a step's mean update, as a map of the file that is read where it is needed, and whose it is."""
@@ -171,10 +171,9 @@ class RunFolder:
         return self.aggregates / f"{step:06d}.npz"
 
 
-def _write(path: Path, facts: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> str:
+def _write(path: Path, values: Mapping[str, object]) -> str:
     """Write arrays to a file, whole or not at all; return its SHA-256."""
     buffer = io.BytesIO()
-    values = {name: np.asarray(value) for name, value in (facts | dict(arrays)).items()}  # type: ignore[operator]
     np.savez(buffer, **values)  # type: ignore[arg-type]
     write_file(path, buffer.getbuffer())
     return hashlib.sha256(buffer.getbuffer()).hexdigest()

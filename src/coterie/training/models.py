@@ -89,38 +89,37 @@ def small_cnn(classes: int) -> nn.Sequential:
     )  # fmt: skip
 
 
-def mlp(classes: int, features: int) -> nn.Sequential:
+def mlp(classes: int, shape: Sequence[int]) -> nn.Sequential:
     """Return a perceptron with two hidden layers of 64, for a table's rows or any other examples.
 
-    >>> ParameterLayout.of(mlp(2, features=30)).dimension
+    >>> ParameterLayout.of(mlp(2, shape=(30,))).dimension
     6274
     """
     return nn.Sequential(
         nn.Flatten(),
-        nn.Linear(features, 64), nn.ReLU(),
+        nn.Linear(math.prod(shape), 64), nn.ReLU(),
         nn.Linear(64, 64), nn.ReLU(),
         nn.Linear(64, classes),
     )  # fmt: skip
 
 
-def logistic(classes: int, features: int) -> nn.Sequential:
+def logistic(classes: int, shape: Sequence[int]) -> nn.Sequential:
     """Return logistic regression: one linear layer.
 
-    >>> ParameterLayout.of(logistic(2, features=30)).dimension
+    >>> ParameterLayout.of(logistic(2, shape=(30,))).dimension
     62
     """
-    return nn.Sequential(nn.Flatten(), nn.Linear(features, classes))
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
 
 
-FOR_IMAGES: dict[str, Callable[[int], nn.Module]] = {
+MODELS: dict[str, Callable[..., nn.Module]] = {
     "small-cnn": small_cnn,
     "mnist-cnn": mnist_cnn,
     "lenet": lenet,
     "vgg-11": vgg11,
+    "mlp": mlp,
+    "logistic": logistic,
 }
-FOR_ANY: dict[str, Callable[[int, int], nn.Module]] = {"mlp": mlp, "logistic": logistic}
-"""Models that are made for the number of values that an example has."""
-MODELS = (*FOR_IMAGES, *FOR_ANY)
 
 
 def make_model(name: str, classes: int, seed: int, shape: Sequence[int] = ()) -> nn.Module:
@@ -134,33 +133,25 @@ def make_model(name: str, classes: int, seed: int, shape: Sequence[int] = ()) ->
     Traceback (most recent call last):
     coterie.errors.UsageError: there is no model 'perceptron'; choose one of small-cnn, mnist-cnn, lenet, vgg-11, mlp, logistic, or give a function of your own as my_module:build
     """  # noqa: E501 - the message is one line
+    if name in MODELS and not shape and "shape" in inspect.signature(MODELS[name]).parameters:
+        raise UsageError(f"the model {name} is made for its examples; give their shape")
+    if name not in MODELS and ":" not in name:
+        raise UsageError(
+            f"there is no model {name!r}; choose one of {', '.join(MODELS)}, or give a function of your own as "
+            "my_module:build"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if name in FOR_IMAGES:
-            return FOR_IMAGES[name](classes)
-        if name in FOR_ANY:
-            if not shape:
-                raise UsageError(f"the model {name} is made for its examples; give their shape")
-            return FOR_ANY[name](classes, math.prod(shape))
-        if ":" in name:
-            return _own(name, {"classes": classes, "shape": tuple(shape)})
-    raise UsageError(
-        f"there is no model {name!r}; choose one of {', '.join(MODELS)}, or give a function of your own as "
-        "my_module:build"
-    )
-
-
-def _own(name: str, facts: dict[str, object]) -> nn.Module:
-    """Call a function of the user's own that makes a model."""
-    build = _import_function(name)
-    try:
-        parameters = inspect.signature(build).parameters
-        model = build(**{key: value for key, value in facts.items() if key in parameters})
-    except Exception as error:
-        raise UsageError(
-            f"the model {name} could not be made: {type(error).__name__}: {error}; the function may take classes "
-            "and shape, and must return a torch.nn.Module"
-        ) from error
+        build = MODELS.get(name) or _import_function(name)
+        try:
+            taken = inspect.signature(build).parameters
+            facts = {"classes": classes, "shape": tuple(shape)}
+            model = build(**{key: value for key, value in facts.items() if key in taken})
+        except Exception as error:
+            raise UsageError(
+                f"the model {name} could not be made: {type(error).__name__}: {error}; the function may take "
+                "classes and shape, and must return a torch.nn.Module"
+            ) from error
     if not isinstance(model, nn.Module):
         raise UsageError(
             f"the model {name} is a {type(model).__name__}; let the function return a torch.nn.Module"

@@ -24,8 +24,8 @@ from coterie.training.models import ParameterLayout, flatten, prepare_model, unf
 from coterie.training.settings import LocalTraining
 from coterie.values import FloatArray, IntArray
 from coterie.values.checks import check_count, check_users, frozen_integers
+from coterie.values.text import listing
 
-_MOST_NAMES = 10  # in a message
 _TESTED_ON_CPU, _TESTED_ON_GPU = 250, 2000  # examples at a time
 
 
@@ -173,12 +173,10 @@ class Trainer(ABC):
         diverged = users[missing]
         if missing.all():
             names = self.data.names or range(self.data.users)
-            some = ", ".join(str(names[user]) for user in diverged[:_MOST_NAMES])
-            others = " and others" if len(diverged) > _MOST_NAMES else ""
             raise DivergedError(
                 f"training gave numbers that are not finite in round {round_} for all {len(users)} users "
-                f"({some}{others}); lower the learning rate ({self.settings.rate(round_):g} in this round), or "
-                "look for such numbers in their data"
+                f"({listing(str(names[user]) for user in diverged)}); lower the learning rate "
+                f"({self.settings.rate(round_):g} in this round), or look for such numbers in their data"
             )
         return np.where(missing, losses[~missing].mean(), losses), diverged
 
