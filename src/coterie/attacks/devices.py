@@ -5,8 +5,8 @@ deviation, which the devices answer, refuse, or answer with what adds up to nois
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -126,10 +126,6 @@ class Transcript:
         with suppress(PeerError):  # what its own machine refuses, a deviating server has all the same
             server.receive(user, answer)
 
-    def reason(self, otherwise: str) -> str:
-        """Return why the round came to nothing: the first refusal, or what else is known."""
-        return next(iter(self.refusals.values()), otherwise)
-
 
 class Devices(ABC):
     """The devices of a population, one round after the other; `sum` is all that a server can ask of them."""
@@ -158,8 +154,17 @@ class Devices(ABC):
         """Tell devices who is real: the server cannot invent users here, which would be an attack of its own."""
         return self._identities.get(user) == identity
 
-    def _update(self, user: str, model: bytes, task: Task) -> FloatArray:
-        return self.population.train(user, model, task.recipe)
+    @contextmanager
+    def _round(self, server: ServerRound) -> Iterator[Transcript]:
+        """Give the transcript of a round; one that comes to nothing raises the first refusal, if there is one."""
+        transcript = Transcript()
+        try:
+            yield transcript
+        except TooFewUsersError as error:
+            raise PeerError(next(iter(transcript.refusals.values()), str(error))) from None
+        finally:
+            self._rounds += 1
+            self.exposures.append(server.exposure())
 
     def _model(self, user: str, task: Task, behaviour: ServerBehaviour) -> bytes:
         """Return the model that a device trains: the one in its terms."""
@@ -176,7 +181,7 @@ class Devices(ABC):
                 try:
                     answer = self.clients[user].receive(data)
                     if isinstance(answer, Task):
-                        update = self._update(user, self._model(user, answer, behaviour), answer)
+                        update = self.population.train(user, self._model(user, answer, behaviour), answer.recipe)
                         weight = self.population.weights.get(user, 1)
                         answer = self.clients[user].seal(answer, update, weight=weight)
                 except PeerError as refusal:
@@ -219,15 +224,9 @@ class UnsealedDevices(Devices):
             if user in asked
         }
         calls = {**server.start(), **recipes}
-        self._rounds += 1
-        transcript = Transcript()
-        try:
+        with self._round(server) as transcript:
             self._exchange(server, calls, behaviour, transcript)
             return server.finish().sum
-        except TooFewUsersError as error:
-            raise PeerError(transcript.reason(str(error))) from None
-        finally:
-            self.exposures.append(server.exposure())
 
 
 class SealedDevices(Devices):
@@ -265,18 +264,12 @@ class SealedDevices(Devices):
         server = self.protocol.server_round(
             self._groups(behaviour), self._setting(self._terms(behaviour.model)), 1
         )
-        transcript = Transcript()
-        try:
+        with self._round(server) as transcript:
             if behaviour.models and isinstance(server, AgreedRound):
                 raise PeerError(self._shown_roster(calls, behaviour))
             self._exchange(server, calls, behaviour, transcript)
             self._demand_vectors(calls.keys() - behaviour.lost, transcript)
             return self._open_sum(server, transcript)
-        except TooFewUsersError as error:
-            raise PeerError(transcript.reason(str(error))) from None
-        finally:
-            self._rounds += 1
-            self.exposures.append(server.exposure())
 
     def _terms(self, model: bytes, configuration: bytes = b"") -> Terms:
         sizes = [len(batch) for batch in self.population.batches]
@@ -313,7 +306,7 @@ class SealedDevices(Devices):
         for user, call in calls.items():
             task = self.clients[user].receive(call)
             assert isinstance(task, Task)  # noqa: S101 - the answer to a call
-            sent = self.clients[user].seal(task, self._update(user, task.terms.model, task))
+            sent = self.clients[user].seal(task, self.population.train(user, task.terms.model, task.recipe))
             message, _ = messages_from_client.decode(sent)
             assert isinstance(message, Advertisement)  # noqa: S101 - the first message of these protocols
             keys = (message.mask_key, message.share_key, message.signature)
