@@ -83,35 +83,67 @@ STEP = 70
 READING = {
     "experiment/spec.py": "what a run is asked for",
     "experiment/run.py": "`Run._step` and `_finish`: a step to its end, and where a crash leaves it",
+    "experiment/devices.py": "the users of a run: what they are shown, how they train, when they are lost",
     "experiment/world.py": "who is there, and who will be lost on the way",
     "coordinator/coordinator.py": "`run_round`: the order that privacy rests on, from the choice to the commit",
     "selection/selectors.py": "whole batches are chosen",
-    "ledger/rounds.py": "what a round is on record: its state, its cohort, what was learned",
     "ledger/ledger.py": "a round is opened before anybody is asked, and closed before its sum is used",
-    "experiment/devices.py": "the users of a run: what they are shown, how they train, when they are lost",
-    "secagg/protocols/interface.py": "what a protocol is: the values and the two sides of its rounds",
+    "ledger/history.py": "what may follow what: the rules that refuse a round, or a wrong end of one",
+    "ledger/rounds.py": "what a round is on record: its state, its cohort, what was learned",
     "coordinator/aggregation.py": "`drive`: phase after phase, and what counts as learned",
-    "coordinator/simulated.py": "messages to devices in this process, and back",
+    "secagg/batch/charter.py": "what a batch has agreed on for good",
     "secagg/server.py": "the call that goes out to the members of the batches",
+    "secagg/protocols/interface.py": "what a protocol is: the values and the two sides of its rounds",
     "secagg/wire/messages.py": "the messages of a round, and who may send which when",
+    "coordinator/simulated.py": "messages to devices in this process, and back",
     "secagg/client.py": "a device from the call to its sealed vector",
-    "secagg/batch/membership.py": "the terms are checked, and the chain of keys moves on before anything leaves",
+    "secagg/batch/rules.py": "what a device refuses: in a charter, in the terms of a round",
+    "secagg/batch/membership.py": "the chain of keys moves on before anything leaves",
+    "device.py": "where it is kept: one durable transaction",
     "training/engine/trainer.py": "local training",
     "secagg/crypto/quantiser.py": "an update becomes words of the ring",
     "secagg/crypto/masking.py": "masks that cancel over a whole batch",
     "secagg/protocols/agreement/messages.py": "the phases of the protocol, as messages",
     "secagg/protocols/agreement/roster.py": "who is in the round, and who holds whose shares",
-    "secagg/protocols/agreement/client.py": "a device's part in its phases: keys, shares, vector, list, opening",
+    "secagg/protocols/pairwise.py": "what is the protocol's own in these phases: its masks, its secrets, its sum",
+    "secagg/protocols/agreement/client.py": "a device's part in the phases: keys, shares, vector, list, opening",
     "secagg/protocols/agreement/boxes.py": "shares in boxes, and complaints about them",
+    "secagg/crypto/shamir.py": "secrets in shares, and back",
     "secagg/protocols/agreement/server.py": "the server's part in the same phases, and who is included",
-    "secagg/protocols/pairwise.py": "which masks are put on a vector, and how the server takes them off the sum",
     "experiment/folder.py": "the mean is set aside; the checkpoint",
     "audit/measures.py": "T, F and C after the round",
     "experiment/record.py": "the row in the record",
     "report/run/result.py": "after the last round: the record, the ledger and the audit's verdict",
     "report/run/page.py": "the page that shows them",
 }
-"""The files of a round with the protocol secagg+, the default, in the order in which one reads them, each once."""
+"""The files of a round with the protocol secagg+, the default, in an order in which each is read once."""
+
+AT_HAND = {
+    "ledger/reading.py": "what the ledger says: its plan, its counts",
+    "ledger/events.py": "a record as bytes",
+    "ledger/store.py": "the chain of records",
+    "ledger/sqlite.py": "and the file it lies in",
+    "selection/availability.py": "draws who is there",
+    "secagg/wire/framing.py": "a message as bytes",
+    "secagg/protocols/agreement/__init__.py": "makes both sides of a round",
+    "secagg/crypto/encoding.py": "fields as bytes, for digests and signatures",
+    "secagg/crypto/keys.py": "keys, signatures, seeds",
+    "secagg/crypto/ring.py": "sums of words",
+    "experiment/plain.py": "notes on how training went",
+    "training/settings.py": "rates and minibatches",
+    "training/models.py": "a model's parameters as one vector",
+    "training/data/dataset.py": "who holds which examples",
+    "training/data/partition.py": "the same, as numbers",
+    "training/engine/hardware.py": "one core for each client",
+    "training/engine/kernels.py": "masks of dropout",
+    "training/engine/stacked_model.py": "layers in the order in which they are quick",
+    "storage/files.py": "files that are written whole or not at all",
+    "storage/sqlite.py": "durable SQLite",
+    "values/plan.py": "batches of users",
+    "values/log.py": "learned sets",
+    "values/checks.py": "checks of arguments",
+}
+"""What a round enters beside them: their names and docstrings say enough."""
 
 
 def round_() -> str:
@@ -152,6 +184,11 @@ def page() -> str:
     rows = [f"| `{file}` | {words} |" for file, words in READING.items()]
     table = "\n".join(
         ["<!-- round -->", "", "| file | what happens there |", "| --- | --- |", *rows, "", "<!-- end -->"]
+    )
+    beside = ", ".join(f"`{file}` ({words})" for file, words in AT_HAND.items())
+    table = table.replace(
+        "<!-- end -->",
+        "\n".join([*textwrap.wrap(f"Beside them a round enters {beside}.", 140), "", "<!-- end -->"]),
     )
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     return re.sub(r"<!-- round -->.*?<!-- end -->", table, text, count=1, flags=re.DOTALL)
