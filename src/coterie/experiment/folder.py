@@ -4,9 +4,7 @@ The ledger binds the files together: it has a digest of each, and none counts th
 """
 
 import hashlib
-import io
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,8 @@ from numpy.typing import NDArray
 from coterie.errors import UsageError
 from coterie.experiment.record import RecordFile, RoundRow, RunRecord, head_digest, read_record, row_of
 from coterie.ledger import Ledger, Round, Snapshot, State
-from coterie.storage.files import FileLock, read_file, remove_unfinished, sync_folder, write_file, writing
+from coterie.storage.arrays import changed_file, encode_arrays, map_array, read_arrays
+from coterie.storage.files import FileLock, remove_unfinished, sync_folder, write_file, writing
 from coterie.values import FloatArray, IntArray
 
 RECORD = "record.jsonl"
@@ -110,7 +109,7 @@ class RunFolder:
         """Write a checkpoint and return its SHA-256; it counts when the ledger has that."""
         row = json.dumps(None if checkpoint.row is None else checkpoint.row.to_json())
         values = {"/step": checkpoint.step, "/row": row, **checkpoint.parameters}
-        return _write(self.checkpoint_file(checkpoint.step), values)
+        return _write_arrays(self.checkpoint_file(checkpoint.step), values)
 
     def tidy(self, step: int) -> None:
         """Drop what is no longer needed when the checkpoint of a step counts."""
@@ -124,7 +123,7 @@ class RunFolder:
         path = self.checkpoint_file(step)
         if not path.exists():
             raise UsageError(f"{path} was removed; put it back, or start the run anew")
-        values = _read(path, digest)
+        values = read_arrays(path, digest)
         try:
             row = json.loads(str(values.pop("/row")))
             saved = int(values.pop("/step"))
@@ -139,13 +138,13 @@ class RunFolder:
         users = {"/liars": pending.liars, "/diverged": pending.diverged}
         texts = {name: json.dumps(some) for name, some in users.items() if some}
         values = {"/round": pending.round, "/loss": pending.training_loss, **texts, "mean": pending.mean}
-        return _write(self._pending, values)
+        return _write_arrays(self._pending, values)
 
     def pending(self, round_: int, digest: str) -> PendingResult:
         """Return the result of a round that was set aside; refuse another one."""
         if not self._pending.exists():
             raise UsageError(f"{self.path} lacks the result of round {round_} (pending.npz); a file was removed")
-        values = _read(self._pending, digest)
+        values = read_arrays(self._pending, digest)
         liars, diverged = (tuple(json.loads(str(values.get(name, "[]")))) for name in ("/liars", "/diverged"))
         return PendingResult(int(values["/round"]), values["mean"], float(values["/loss"]), liars, diverged)
 
@@ -153,14 +152,14 @@ class RunFolder:
         """Keep a step's mean update and whose it is; return the SHA-256."""
         with writing(self.aggregates):
             self.aggregates.mkdir(exist_ok=True)
-        return _write(self.aggregate_file(step), {"mean": mean, "users": users})
+        return _write_arrays(self.aggregate_file(step), {"mean": mean, "users": users})
 
     def aggregate(self, step: int) -> tuple[FloatArray, IntArray]:
         """Return a step's mean update, as a map of the file that is read where it is needed, and whose it is."""
         path = self.aggregate_file(step)
         with np.load(path, allow_pickle=False) as file:
             users = file["users"]
-        return _mapped(path, "mean"), users
+        return map_array(path, "mean"), users
 
     def checkpoint_file(self, step: int) -> Path:
         """Return where the checkpoint of a step is, or would be."""
@@ -171,46 +170,11 @@ class RunFolder:
         return self.aggregates / f"{step:06d}.npz"
 
 
-def _write(path: Path, values: Mapping[str, object]) -> str:
+def _write_arrays(path: Path, arrays: Mapping[str, object]) -> str:
     """Write arrays to a file, whole or not at all; return its SHA-256."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **values)  # type: ignore[arg-type]
-    write_file(path, buffer.getbuffer())
-    return hashlib.sha256(buffer.getbuffer()).hexdigest()
-
-
-def _read(path: Path, digest: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file, after its bytes have proved to be those that were written."""
-    data = read_file(path)
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise changed_file(path)
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path} is damaged: {error}; put a sound copy there, or start the run anew") from None
-
-
-def _mapped(path: Path, name: str) -> NDArray[Any]:
-    """Return an array of a file that `_write` wrote as a private map: it may be written to, the file stays."""
-    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-        np.lib.format.read_magic(member)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-        header = member.tell()
-        place = archive.getinfo(f"{name}.npy").header_offset
-    with path.open("rb") as raw:  # the archive's own header of a file ends with its name and an extra field
-        raw.seek(place + 26)
-        name_length, extra_length = np.frombuffer(raw.read(4), dtype="<u2").tolist()
-    start = place + 30 + name_length + extra_length + header
-    return np.memmap(path, dtype=dtype, mode="c", offset=start, shape=shape)
-
-
-def changed_file(path: Path, where: str = "") -> UsageError:
-    """Return what to raise about a file of which the ledger has another digest."""
-    return UsageError(
-        f"{path}{where} was changed since it was written: the run's ledger has another digest; put the right copy "
-        f"there, or start the run anew"
-    )
+    data, digest = encode_arrays(arrays)
+    write_file(path, data)
+    return digest
 
 
 @dataclass(frozen=True, eq=False)

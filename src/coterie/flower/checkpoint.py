@@ -1,7 +1,5 @@
 """The global model after a round, on disk, with what the wrapped strategy remembers; the ledger has its digest."""
 
-import hashlib
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +11,8 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from coterie.errors import UsageError
-from coterie.storage.files import read_file, remove_unfinished, write_file, writing
+from coterie.storage.arrays import encode_arrays, read_arrays
+from coterie.storage.files import remove_unfinished, write_file, writing
 
 StoredArrays: TypeAlias = ArrayRecord | list[NDArray[Any]] | dict[str, NDArray[Any]]
 """Arrays, as strategies keep them."""
@@ -53,10 +52,7 @@ class CheckpointFolder:
             "state": {name: _put(named, f"state-{name}", value) for name, value in checkpoint.state.items()},
         }
         named["layout"] = np.frombuffer(json.dumps(layout).encode(), dtype=np.uint8)
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **named)
-        data = buffer.getvalue()
-        digest = hashlib.sha256(data).hexdigest()
+        data, digest = encode_arrays(named)
         write_file(self._file(digest), data)
         for path in self._path.glob(f"{MODEL}-*.npz"):
             if path not in {self._file(digest), self._file(before)}:
@@ -66,18 +62,15 @@ class CheckpointFolder:
     def read(self, digest: str) -> FlowerCheckpoint:
         """Return the checkpoint that the ledger names; one that was changed or lost is refused."""
         path = self._file(digest)
-        data = read_file(path)
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise UsageError(f"{path} was changed: its digest is not the ledger's; put the right file back")
-        with np.load(io.BytesIO(data), allow_pickle=False) as named:
-            layout = json.loads(named["layout"].tobytes())
-            if layout.get("version") != _VERSION:
-                raise UsageError(
-                    f"{path} has the version {layout.get('version')}; this Coterie reads version {_VERSION}: go "
-                    "on with the Coterie that wrote it"
-                )
-            model = _get(named, "model", layout["arrays"])
-            state = {name: _get(named, f"state-{name}", each) for name, each in layout["state"].items()}
+        named = read_arrays(path, digest)
+        layout = json.loads(named["layout"].tobytes())
+        if layout.get("version") != _VERSION:
+            raise UsageError(
+                f"{path} has the version {layout.get('version')}; this Coterie reads version {_VERSION}: go on "
+                f"with the Coterie that wrote it"
+            )
+        model = _get(named, "model", layout["arrays"])
+        state = {name: _get(named, f"state-{name}", each) for name, each in layout["state"].items()}
         assert isinstance(model, ArrayRecord)  # noqa: S101 - as it was written
         return FlowerCheckpoint(layout["server_round"], model, state)
 
