@@ -42,9 +42,9 @@ def test_help_teaches_and_succeeds(arguments):
         assert "coterie plan --users 120" in run.stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["ledger"]])
+@pytest.mark.parametrize("arguments", [[], ["device"], ["ledger"]])
 def test_a_group_without_a_command_shows_its_help(arguments):
-    """`coterie` and `coterie ledger` alone teach what can follow, and exit with 2."""
+    """`coterie`, `coterie device` and `coterie ledger` alone teach what can follow, and exit with 2."""
     run = coterie(*arguments)
     assert run.returncode == 2
     assert "Commands" in run.stdout

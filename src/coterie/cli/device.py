@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.cli.options import Json
+from coterie.cli.options import Json, help_without_command
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Look into a device's file, or let it leave its batch.\n\nFILE is what a device keeps for itself: its "
     "identity, and for every data scope its batch and the last round that it sealed.",
-    no_args_is_help=True,
+    callback=help_without_command,
+    invoke_without_command=True,
     rich_markup_mode=None,
 )
 
