@@ -97,8 +97,8 @@ def run(
         Path | None, typer.Option(help="Go on with the run in this folder; --rounds extends it.")
     ] = None,
     keep_aggregates: Annotated[
-        bool, typer.Option("--keep-aggregates", help="Keep every round's mean update, to try attacks on.")
-    ] = False,
+        bool | None, typer.Option("--keep-aggregates", help="Keep every round's mean update, to try attacks on.")
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard event files into the folder.")
     ] = False,
@@ -132,30 +132,17 @@ def run(
 
       coterie run --seeds 0-4 --out five
     """
+    given = locals()  # those named in OPTIONS are fields of the spec
     check_torch("run")
     from coterie.cli.run_view import LiveView, print_result
     from coterie.experiment.run import Run
+    from coterie.experiment.spec import OPTIONS
 
-    options = _without_none(
-        data=data,
-        users=users,
-        per_round=per_round,
-        scheme=scheme,
-        privacy=privacy,
-        partition=partition,
-        dropout=_dropout(dropout),
-        lost=lost,
-        model=model,
-        epochs=epochs,
-        minibatch=minibatch,
-        learning_rate=learning_rate,
-        device=device,
-        rounds=rounds,
-        aggregation=aggregation,
-        sealed=False if unsealed else None,
-        keep_aggregates=True if keep_aggregates else None,
-        seed=seed,
-    )
+    options = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
+    if dropout not in {None, "by-label"}:
+        options["dropout"] = dropout_choices(str(dropout))
+    if unsealed:
+        options["sealed"] = False
     folder = out or Path("runs") / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
     if seeds is not None and resume is None:
         numbers = seed_list(seeds, seed)
@@ -235,14 +222,6 @@ def _stop_message(job: Run, error: BaseException) -> str:
     if isinstance(error, BusyError):
         return f"{done}: another process goes on with this run; wait for it, or stop it"
     return f"{done}; go on with: coterie run --resume {job.folder.path}"
-
-
-def _without_none(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - a spec checks the kinds
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _dropout(text: str | None) -> list[float] | str | None:
-    return text if text in {None, "by-label"} else dropout_choices(str(text))
 
 
 def _spec(path: Path | None, options: dict[str, Any]) -> Spec:
