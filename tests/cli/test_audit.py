@@ -181,15 +181,16 @@ def test_what_was_understood_is_printed_and_can_be_said(tmp_path):
 
 def test_hostile_names_do_no_harm(tmp_path):
     """Markup, escapes and formulas in names are shown as they are, with nothing that a terminal obeys."""
-    names = ["[red]x[/red]", "\x1b[31mred", "=1+1", "<script>", "line\nbreak", "\u202eevil", "🦊"]
-    log = LogBuilder(7, names=names)
-    log.append([0, 1, 2])
-    for user in range(7):
+    names = ["[red]x[/red]", "\x1b[31mred", ":fox_face:", "=1+1", "<script>", "line\nbreak", "\u202eevil", "🦊"]
+    log = LogBuilder(8, names=names)
+    log.append([0, 1, 3])
+    for user in range(8):
         log.append([user])
     write_log(log.build(), tmp_path / "log.csv")
     run = coterie("audit", "log.csv", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert "[red]x[/red]" in run.stdout
+    assert ":fox_face:" in run.stdout
     assert "\\x1b[31mred" in run.stdout
     assert not {"\x1b", "\u202e"} & set(run.stdout)
     listed = {found["user"] for found in audited("log.csv", cwd=tmp_path)["isolated"]}

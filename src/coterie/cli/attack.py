@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,9 +13,11 @@ from coterie.cli.options import Json, check_torch
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
+
+    Progress = Callable[[str, int, int], None]
 
 DEMO = Path("attack-demo")
 RECORD = "attack.json"
@@ -69,7 +72,7 @@ def attack(
     if demo and window is not None:
         raise UsageError("--window has no effect on the demonstration; leave it out")
     folder = out or (DEMO if run is None else run / "attack")
-    with _Progress() as progress:
+    with _progress() as progress:
         record = _demonstrate(folder, progress) if run is None else _attack_run(run, window, folder, progress)
         files = _write_results(record, folder)
     if json_:
@@ -87,7 +90,7 @@ def attack(
         _print(record, files)
 
 
-def _attack_run(run: Path, window: int | None, folder: Path, progress: _Progress) -> dict[str, Any]:
+def _attack_run(run: Path, window: int | None, folder: Path, progress: Progress) -> dict[str, Any]:
     from coterie.experiment.attack import attack_run, read_attacked_run
     from coterie.storage.files import make_folder_of
 
@@ -100,7 +103,7 @@ def _attack_run(run: Path, window: int | None, folder: Path, progress: _Progress
     return {"schemes": [verdict.record()], "out": str(folder)}
 
 
-def _demonstrate(folder: Path, progress: _Progress) -> dict[str, Any]:
+def _demonstrate(folder: Path, progress: Progress) -> dict[str, Any]:
     from coterie.experiment.demonstration import Demonstration
     from coterie.storage.files import make_folder_of
 
@@ -139,31 +142,28 @@ def _write_results(record: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def _print(record: dict[str, Any], files: list[Path]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from coterie.cli.terminal import STYLES, print_files, table_of
+    from coterie.cli.terminal import STYLES, plain_console, print_files, table_of
     from coterie.report.attack import attack_caveats, attack_verdict, scheme_words
 
-    console = Console()
+    console = plain_console()
     headline, tone = attack_verdict(record)
-    console.print(Text(f"{headline}.", style=STYLES[tone]), soft_wrap=True)
+    console.print(f"{headline}.", style=STYLES[tone], soft_wrap=True)
     for caveat in attack_caveats(record):
-        console.print(caveat, soft_wrap=True, highlight=False)
+        console.print(caveat, soft_wrap=True)
     console.print()
     columns = ("", "users found", "by chance", "median error", "method", "image")
-    table = table_of(columns, left=("", "method"))
-    for each in record["schemes"]:
-        error, psnr = each["error"], each["psnr"]
-        table.add_row(
+    rows = [
+        (
             scheme_words(each["scheme"], each["privacy"]),
             f"{each['users_found']} of {each['users']}",
-            str(each["found_by_chance"]),
-            f"{error['median']:.2g}",
+            each["found_by_chance"],
+            f"{each['error']['median']:.2g}",
             each["method"],
-            "–" if psnr is None else f"{psnr:.1f} dB",
+            "–" if each["psnr"] is None else f"{each['psnr']:.1f} dB",
         )
-    console.print(table)
+        for each in record["schemes"]
+    ]
+    console.print(table_of(columns, rows, left=("", "method")))
     if "deviation" in record:
         _print_deviation(record["deviation"], console)
     print_files(files)
@@ -179,40 +179,27 @@ def _print_deviation(record: dict[str, Any], console: Console) -> None:
     console.print(f"A server that cheats. {deviation_verdict(record)}", soft_wrap=True)
     console.print()
     columns = [name.replace(", ", "\n") for name in ("a server that", *outcomes.columns)]
-    table = table_of(columns, left=columns, wrapped=columns)
-    for attack in outcomes.attacks:
-        table.add_row(attack, *(attempt["outcome"] for attempt in outcomes.attempts(attack)))
-    console.print(table)
+    rows = [
+        (attack, *(attempt["outcome"] for attempt in outcomes.attempts(attack))) for attack in outcomes.attacks
+    ]
+    console.print(table_of(columns, rows, left=columns, wrapped=columns))
 
 
-class _Progress:
-    """What is being done and how far it is, on standard error: a bar for a person, else a line a stage."""
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Show what is being done and how far it is, on standard error: a bar for a person, else a line a stage."""
+    from rich import progress
+    from rich.console import Console
 
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    console, stages = Console(stderr=True), [""]
+    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.TimeElapsedColumn())
+    with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
 
-        self._console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=self._console
-        )
-        self._task = self._bar.add_task("", total=None)
-        self._stage = ""
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+            if what != stages[-1] and not console.is_terminal:
+                console.print(what)
+            stages.append(what)
 
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._console.is_terminal:
-            self._bar.stop()
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Show how far a stage is."""
-        self._bar.update(self._task, description=what, completed=done, total=total)
-        if what != self._stage and not self._console.is_terminal:
-            self._console.print(what)
-        self._stage = what
+        yield show

@@ -15,14 +15,13 @@ from coterie.audit.weak.proofs import Combination
 from coterie.audit.wording import user_name
 from coterie.cli.options import EXIT_INTERRUPTED, Delimiter, Json, RoundColumn, UserColumn
 from coterie.errors import UsageError
-from coterie.values.text import KeyNumber, counted, listing, number, printable
+from coterie.values.text import counted, listing, number, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from types import FrameType
 
     from rich.status import Status
-    from rich.table import Table
 
     from coterie.audit import Verdict
 
@@ -222,14 +221,12 @@ SHORT = 8
 
 def print_verdict(verdict: Verdict) -> None:
     """Print the summary."""
-    from rich.console import Console
+    from coterie.cli.terminal import STYLES, grid_of, key_numbers, plain_console
 
-    from coterie.cli.terminal import STYLES
-
-    console, words = Console(highlight=False, markup=False), verdict.words
+    console, words = plain_console(), verdict.words
     console.print(words.headline, style=STYLES[words.tone])
     console.print()
-    console.print(_table(words.figures))
+    console.print(key_numbers(words.figures))
     console.print()
     console.print(" ".join(words.sentences))
     if verdict.source is not None and verdict.source.notes:
@@ -245,41 +242,14 @@ def print_verdict(verdict: Verdict) -> None:
             console.print(f"\n{title}", style="bold")
             console.print(*written, sep="\n")
     console.print("\nMore numbers", style="bold")
-    console.print(_table(words.further_numbers))
+    console.print(key_numbers(words.further_numbers))
     console.print("\nWhat this rests on", style="bold")
-    console.print(_bullets(words.assumptions))
+    console.print(grid_of([("·", sentence) for sentence in words.assumptions], gap=1))
     if verdict.source is not None:
         source = verdict.source
         console.print("\nThe log", style="bold")
         console.print(printable(source.place), soft_wrap=True)
         console.print(f"{source.digest_of} {source.digest}", soft_wrap=True)
-
-
-def _table(figures: Iterable[KeyNumber]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    from coterie.cli.terminal import STYLES
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for figure in figures:
-        value = Text(figure.value, style=STYLES[figure.tone])
-        table.add_row(Text(figure.label), value, Text(figure.meaning))
-    return table
-
-
-def _bullets(sentences: Iterable[str]) -> Table:
-    """Return sentences whose further lines stand under their first."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
-    for sentence in sentences:
-        table.add_row("·", Text(sentence))
-    return table
 
 
 def _isolation(verdict: Verdict) -> Iterator[str]:

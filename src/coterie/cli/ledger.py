@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from coterie.ledger import Round, Snapshot
     from coterie.ledger.rounds import BatchChange
 
-NARROWEST = 90
-"""Columns that the table of rounds needs; a narrower terminal breaks the lines itself."""
 BATCHES_SHOWN = 10
 """Batches that a person is shown; --json has them all."""
 NAMES_SHOWN = 5
@@ -268,10 +266,9 @@ def _round_record(each: Round) -> dict[str, Any]:
 
 
 def _print(place: str, snapshot: Snapshot, rounds: tuple[Round, ...]) -> None:
-    from rich.console import Console
+    from coterie.cli.terminal import NARROWEST, plain_console
 
-    console = Console(highlight=False, markup=False)
-    console.width = max(console.width, NARROWEST)
+    console = plain_console(NARROWEST)
     plan = snapshot.plan
     console.print(f"{place}: {snapshot.users} users, {snapshot.next_round} rounds", soft_wrap=True)
     console.print(
@@ -305,20 +302,16 @@ def _rounds_table(rounds: tuple[Round, ...]) -> Table:
     from coterie.ledger.rounds import time_text
 
     columns = ("round", "opened (UTC)", "state", "asked", "learned", "lost", "protocol", "why")
-    table = table_of(columns, left=("opened (UTC)", "state", "protocol", "why"), wrapped=("why",))
+    rows = []
     for each in rounds:
         sets = [len(users) for users in each.exposure]
-        table.add_row(
-            str(each.number),
-            time_text(each.opened),
-            str(each.state),
-            "" if each.cohort is None else str(len(each.cohort)),
-            f"{sum(sets)} in {len(sets)}" if len(sets) > 1 else str(sum(sets) or ""),
-            str(len(each.lost) or ""),
-            printable(each.aggregation),
-            printable(_reasons(each)),
+        learned = f"{sum(sets)} in {len(sets)}" if len(sets) > 1 else sum(sets) or ""
+        asked = "" if each.cohort is None else len(each.cohort)
+        protocol, why = printable(each.aggregation), printable(_reasons(each))
+        rows.append(
+            (each.number, time_text(each.opened), each.state, asked, learned, len(each.lost) or "", protocol, why)
         )
-    return table
+    return table_of(columns, rows, left=("opened (UTC)", "state", "protocol", "why"), wrapped=("why",))
 
 
 def _reasons(each: Round) -> str:
@@ -338,8 +331,8 @@ def _batches_table(snapshot: Snapshot) -> Table:
 
     from coterie.cli.terminal import table_of
 
-    table = table_of(("batch", "asked", "included", "lost"))
-    for batch in np.lexsort((snapshot.asked, -snapshot.lost))[:BATCHES_SHOWN].tolist():
-        counts = (snapshot.asked[batch], snapshot.included[batch], snapshot.lost[batch])
-        table.add_row(str(batch), *map(str, counts))
-    return table
+    worst = np.lexsort((snapshot.asked, -snapshot.lost))[:BATCHES_SHOWN]
+    rows = zip(
+        worst, *(counts[worst] for counts in (snapshot.asked, snapshot.included, snapshot.lost)), strict=True
+    )
+    return table_of(("batch", "asked", "included", "lost"), rows)

@@ -141,13 +141,13 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 
 
 def _print_report(trade_off: TradeOff) -> None:
-    from rich.console import Console
     from rich.measure import Measurement
 
+    from coterie.cli.terminal import plain_console
     from coterie.planning import RULE
     from coterie.values.text import counted
 
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     console.print(
         f"{counted(trade_off.users, 'user')}, at most {trade_off.per_round} per round, {trade_off.availability}; "
         f"random selection aggregates {trade_off.random_cardinality:.2f} users a round."
@@ -255,16 +255,12 @@ def _churn_table(options: list[Option], kinds: list[str]) -> Table:
     from coterie.cli.terminal import table_of
 
     columns = ("T", "batches retired", "users stranded", *(f"C {kind}" for kind in kinds))
-    table = table_of(columns, wrapped=columns, title="After a year of leavers, nobody joining")
+    rows = []
     for start in range(0, len(options), len(kinds)):
         left = [option.churn for option in options[start : start + len(kinds)] if option.churn is not None]
-        table.add_row(
-            str(options[start].privacy),
-            f"{left[0].retired_batches:.0%}",
-            f"{left[0].stranded_users:.0f}",
-            *(f"{churn.cardinality:.2f}" for churn in left),
-        )
-    return table
+        retired, stranded = f"{left[0].retired_batches:.0%}", f"{left[0].stranded_users:.0f}"
+        rows.append((options[start].privacy, retired, stranded, *(f"{churn.cardinality:.2f}" for churn in left)))
+    return table_of(columns, rows, wrapped=columns, title="After a year of leavers, nobody joining")
 
 
 def _span(bounds: tuple[int, int]) -> str:

@@ -6,10 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from coterie.cli.terminal import table_of
+from coterie.cli.terminal import grid_of, plain_console, table_of
 from coterie.report.reproduction import COLUMNS, cells, held_text
 
 if TYPE_CHECKING:
@@ -73,36 +72,33 @@ def duration(seconds: float) -> str:
 
 def print_list(experiments: dict[str, Experiment]) -> None:
     """Print the experiments that there are."""
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    rows = []
     for name, experiment in experiments.items():
         runs = f"{len({run.digest for run in experiment.runs()})} runs" if experiment.trains else "no training"
-        table.add_row(name, Text(runs), Text(experiment.title))
-    Console().print(table)
+        rows.append((name, runs, experiment.title))
+    plain_console().print(grid_of(rows))
 
 
 def print_outcome(outcome: Outcome, files: list[Path], *, quick: bool) -> None:
     """Print an experiment's table, its claims, and the files that were written."""
-    console, experiment = Console(), outcome.experiment
+    console, experiment = plain_console(), outcome.experiment
     source = f" ({experiment.source})" if experiment.source else ""
-    console.print(Text(f"{experiment.name}: {experiment.title}{source}", style="bold"))
+    console.print(f"{experiment.name}: {experiment.title}{source}", style="bold")
     if quick:
-        console.print(Text(QUICK, style="yellow"))
+        console.print(QUICK, style="yellow")
     if outcome.rows:
         _print_rows(console, outcome)
     if outcome.obstacle:
-        console.print(Text(outcome.obstacle, style="yellow"), soft_wrap=True)
+        console.print(outcome.obstacle, style="yellow", soft_wrap=True)
     for claim in outcome.claims if outcome.rows else ():
-        console.print(Text(f"{held_text(claim.held)}: {claim.claim}", style="" if claim.held else "yellow"))
-        console.print(Text(f"    {claim.evidence}"), soft_wrap=True)
+        console.print(f"{held_text(claim.held)}: {claim.claim}", style="" if claim.held else "yellow")
+        console.print(f"    {claim.evidence}", soft_wrap=True)
     for file in files:
-        console.print(Text(f"Wrote: {file}"), soft_wrap=True)
+        console.print(f"Wrote: {file}", soft_wrap=True)
     console.print()
 
 
 def _print_rows(console: Console, outcome: Outcome) -> None:
-    table = table_of(COLUMNS, left=COLUMNS[:2], wrapped=COLUMNS[1:2])
-    for row in outcome.rows:
-        table.add_row(*map(Text, cells(row)))
-    console.print(table)
+    console.print(table_of(COLUMNS, map(cells, outcome.rows), left=COLUMNS[:2], wrapped=COLUMNS[1:2]))
     if any(row.spread for row in outcome.rows):
-        console.print(Text(SPREADS.get(outcome.experiment.kind, SIMULATED_SPREAD)))
+        console.print(SPREADS.get(outcome.experiment.kind, SIMULATED_SPREAD))

@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from coterie.cli.terminal import STYLES, print_files, table_of
+from coterie.cli.terminal import STYLES, grid_of, plain_console, print_files, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,10 +97,8 @@ class LiveView:
         self._console.print(Text(text), soft_wrap=True)
 
     def _table(self, row: RoundRow) -> Table:
-        values = self._values(row)
-        table = table_of([name for name, _ in values])
-        table.add_row(*(value for _, value in values))
-        return table
+        names, values = zip(*self._values(row), strict=True)
+        return table_of(names, [values])
 
     def _values(self, row: RoundRow) -> list[tuple[str, str]]:
         return [
@@ -116,13 +114,12 @@ class LiveView:
 
 def print_result(run: RunResult, files: Sequence[Path]) -> None:
     """Print what came out of a run, and name the files that were written."""
-    console, words, summary = Console(), run.verdict.words, run.summary()
-    console.print(Text(words.headline, style=STYLES[words.tone]))
-    console.print(Text(" ".join(run.account)))
+    console, words, summary = plain_console(), run.verdict.words, run.summary()
+    console.print(words.headline, style=STYLES[words.tone])
+    console.print(" ".join(run.account))
     console.print()
     accuracy = summary["accuracy"]
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in (
+    rows = (
         ("Test accuracy", "not measured" if accuracy is None else f"{accuracy:.2%}"),
         *((figure.label, f"{figure.value} ({figure.meaning})") for figure in words.figures[:2]),
         ("Users per round C", f"{summary['cardinality']:.2f}"),
@@ -130,22 +127,19 @@ def print_result(run: RunResult, files: Sequence[Path]) -> None:
         ("Rounds", f"{summary['rounds']}, of which {summary['skipped']} without a result"),
         ("Batches lost mid-round", str(summary["lost_batches"])),
         ("Time", f"{summary['seconds']:.0f} s"),
-    ):
-        table.add_row(name, Text(value))
-    console.print(table)
+    )
+    console.print(grid_of(rows))
     print_files(files)
 
 
 def print_comparison(comparison: Comparison, files: Sequence[Path]) -> None:
     """Print what several runs gave, a row for each group of one setting, and name the files."""
-    console, results = Console(), comparison.results()
-    console.print(Text(comparison.headline, style="bold"))
-    console.print(Text(comparison.answer))
+    console, results = plain_console(), comparison.results()
+    console.print(comparison.headline, style="bold")
+    console.print(comparison.answer)
     console.print()
     places = [place for place, name in enumerate(results.columns) if name != "loss"]  # the page has room for it
     first = results.columns[:1]
-    table = table_of([results.columns[place] for place in places], left=first, wrapped=first)
-    for row in results.rows:
-        table.add_row(*(Text(str(row[place])) for place in places))
-    console.print(table)
+    rows = [[row[place] for place in places] for row in results.rows]
+    console.print(table_of([results.columns[place] for place in places], rows, left=first, wrapped=first))
     print_files(files)

@@ -13,14 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from coterie import __version__
-from coterie.cli.terminal import table_of
+from coterie.cli.terminal import NARROWEST, plain_console, table_of
 from coterie.report.figures import can_draw, key_metrics, write_curves
 from coterie.simulation import SimulationResult
 from coterie.storage.files import write_file
 from coterie.values.text import counted
 
-NARROWEST = 90
-"""Columns that the table needs; a narrower terminal breaks the lines itself."""
 SAVE_EVERY = 10.0
 """Seconds between savings of the trials finished so far."""
 
@@ -89,8 +87,7 @@ def deliver(record: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
 
 
 def _print_report(record: dict[str, Any], files: list[Path]) -> None:
-    console = Console(highlight=False, markup=False)
-    console.width = max(console.width, NARROWEST)
+    console = plain_console(NARROWEST)
     console.print(
         f"{counted(record['users'], 'user')}, at most {record['per_round']} per round, {record['availability']}; "
         f"{counted(record['rounds'], 'round')}, {counted(record['trials'], 'trial')}, seed {record['seed']}"
@@ -120,18 +117,18 @@ def _with_interval(mean: float, interval: list[float], places: int) -> str:
 
 def _table(record: dict[str, Any]) -> Table:
     columns = ("scheme", "T", "mean", "weak", "isolated", "F", "F compl.", "C", "skip")
-    table = table_of(columns, left=("scheme",))
-    for scheme in record["schemes"]:
-        isolated = scheme["isolated_share"]
-        table.add_row(
+    rows = [
+        (
             scheme["scheme"],
-            str(scheme["strong"]["low"]),
+            scheme["strong"]["low"],
             _with_interval(scheme["strong"]["mean"], scheme["strong"]["interval"], 2),
             _bracket(scheme.get("weak")),
-            "–" if isolated is None else f"{isolated:.0%}",
+            "–" if (isolated := scheme["isolated_share"]) is None else f"{isolated:.0%}",
             _with_interval(scheme["fairness_gap"], scheme["fairness_gap_interval"], 3),
             f"{scheme['fairness_gap_completed']:.3f}",
             _with_interval(scheme["cardinality"], scheme["cardinality_interval"], 2),
             f"{scheme['skipped']:.0%}",
         )
-    return table
+        for scheme in record["schemes"]
+    ]
+    return table_of(columns, rows, left=("scheme",))

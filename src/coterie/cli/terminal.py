@@ -10,25 +10,56 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
-    from coterie.values.text import Tone
+    from coterie.values.text import KeyNumber, Tone
 
 STYLES: dict[Tone, str] = {"plain": "bold", "good": "bold green", "warning": "bold red"}
 """How words of each tone look."""
+NARROWEST = 90
+"""Columns that the widest tables need; a narrower terminal breaks the lines itself."""
+
+
+def plain_console(narrowest: int = 0) -> Console:
+    """Return a console that shows text as it is: names and paths may hold what rich takes for markup or emoji."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.width = max(console.width, narrowest)
+    return console
 
 
 def table_of(
-    columns: Sequence[str], *, left: Collection[str] = (), wrapped: Collection[str] = (), title: str | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]] = (),
+    *,
+    left: Collection[str] = (),
+    wrapped: Collection[str] = (),
+    title: str | None = None,
 ) -> Table:
-    """Return a table without rows yet: columns to the right but for those in `left`, none broken but `wrapped`."""
+    """Return a table: columns to the right but for those in `left`, none broken but `wrapped`."""
     table = Table(box=None, pad_edge=False, title=title, title_justify="left")
     for name in columns:
         table.add_column(name, no_wrap=name not in wrapped)
         table.columns[-1].vertical = "bottom" if any("\n" in each for each in columns) else "top"
         table.columns[-1].justify = "left" if name in left else "right"
+    for row in rows:
+        table.add_row(*map(str, row))
     return table
+
+
+def grid_of(rows: Iterable[Sequence[str | Text]], gap: int = 2) -> Table:
+    """Return rows without a header; only the last column breaks its lines."""
+    table = Table.grid(padding=(0, gap, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    return table
+
+
+def key_numbers(figures: Iterable[KeyNumber]) -> Table:
+    """Return key numbers, each with what it means."""
+    return grid_of((each.label, Text(each.value, style=STYLES[each.tone]), each.meaning) for each in figures)
 
 
 def today() -> str:
@@ -38,7 +69,7 @@ def today() -> str:
 
 def print_files(files: Sequence[Path]) -> None:
     """Name the files that were written, pages first."""
-    console = Console()
+    console = plain_console()
     console.print()
     for file in sorted(files, key=lambda path: path.suffix != ".html"):
-        console.print(Text(f"{'Report' if file.suffix == '.html' else 'Wrote'}: {file}"), soft_wrap=True)
+        console.print(f"{'Report' if file.suffix == '.html' else 'Wrote'}: {file}", soft_wrap=True)
