@@ -8,8 +8,8 @@ import numpy as np
 from measure import peak_megabytes, seconds
 
 from coterie.dashboard.page import dashboard_page
+from coterie.dashboard.state import LedgerWatch
 from coterie.dashboard.tables import prometheus_text, state_tables
-from coterie.dashboard.watch import LedgerWatch
 from coterie.ledger import Ledger
 from coterie.selection import shuffled
 from coterie.values import Cohort

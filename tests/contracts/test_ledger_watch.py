@@ -5,7 +5,7 @@ import pytest
 
 from coterie import BatchPlan
 from coterie.audit.measures import measure
-from coterie.dashboard.watch import LedgerWatch
+from coterie.dashboard.state import LedgerWatch
 from coterie.errors import UsageError
 from coterie.ledger import Ledger, Phase, State
 from support.ledgers import cohort_of, ticking

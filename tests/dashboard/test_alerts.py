@@ -4,8 +4,7 @@ import pytest
 
 from coterie import BatchPlan
 from coterie.dashboard.alerts import FRUITLESS, alerts
-from coterie.dashboard.state import CLOSE
-from coterie.dashboard.watch import LedgerWatch
+from coterie.dashboard.state import CLOSE, LedgerWatch
 from coterie.ledger import Ledger
 from support.ledgers import cohort_of, cohort_of_users
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from http.client import HTTPConnection
 from urllib.error import HTTPError
@@ -104,6 +106,15 @@ def test_bad_input_is_refused_in_one_line(folder, tmp_path):
         refused = coterie("dashboard", folder, "--port", url.rpartition(":")[2])
         assert refused.returncode == 2
         assert "choose another --port" in refused.stderr
+
+
+def test_a_missing_package_is_named_before_anything_is_served(folder):
+    """Every package that the page takes, also the one of its pictures: one line with the pip command."""
+    argv = ["coterie", "dashboard", str(folder), "--port", "0"]
+    code = f"import sys; sys.modules['PIL'] = None; sys.argv = {argv}; import coterie.__main__"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "coterie: coterie dashboard needs PIL: pip install 'coterie[dashboard]'\n"
 
 
 def test_a_ledger_that_is_damaged_while_it_is_watched_is_told(folder):

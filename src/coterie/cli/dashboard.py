@@ -13,9 +13,7 @@ from coterie.cli.options import waiting
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from coterie.dashboard.watch import LedgerWatch
+    from coterie.dashboard.state import LedgerWatch
 
 PORT = 8642
 
@@ -55,21 +53,21 @@ def dashboard(
         raise UsageError(f"--require is {require}: give the least level, 1 or more")
     if not 0 <= port < 1 << 16:
         raise UsageError(f"--port is {port}: give a number from 0 to {(1 << 16) - 1}")
-    from coterie.dashboard.watch import LedgerWatch
+    from coterie.dashboard.state import LedgerWatch
 
+    watch = LedgerWatch(ledger, require)
     if json_:
         from coterie.dashboard.tables import state_tables
 
         with waiting("Reading the ledger"):
-            watch = LedgerWatch(ledger, require)
             state = watch.look()
             watch.close()
         typer.echo(json.dumps(state_tables(state), allow_nan=False))
         return
-    _serve(lambda: LedgerWatch(ledger, require), host, port, browse=browse)
+    _serve(watch, host, port, browse=browse)
 
 
-def _serve(watch: Callable[[], LedgerWatch], host: str, port: int, *, browse: bool) -> None:
+def _serve(watch: LedgerWatch, host: str, port: int, *, browse: bool) -> None:
     """Serve until Ctrl-C."""
     import errno
     import socket
@@ -110,6 +108,7 @@ def _serve(watch: Callable[[], LedgerWatch], host: str, port: int, *, browse: bo
 def _check_packages() -> None:
     from importlib.util import find_spec
 
-    missing = [name for name in ("starlette", "uvicorn", "prometheus_client", "jinja2") if find_spec(name) is None]
+    needed = ("starlette", "uvicorn", "prometheus_client", "jinja2", "PIL")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise UsageError(f"coterie dashboard needs {', '.join(missing)}: pip install 'coterie[dashboard]'")

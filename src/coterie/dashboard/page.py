@@ -21,11 +21,12 @@ from coterie.report.page.blocks import (
     Section,
     Table,
     Text,
-    Tiles,
 )
 from coterie.report.page.html import render
 from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots
+from coterie.report.run.result import BatchHealth
 from coterie.secagg import PROTOCOLS
+from coterie.values import BatchPlan
 from coterie.values.text import KeyNumber, Tone, counted, display_name, listing, number, percent, shortened
 
 LAST_ROUNDS = 25
@@ -67,7 +68,7 @@ def _sections(state: FederationState, warnings: tuple[Alert, ...]) -> Iterator[S
     yield Section("What the server has learned", (Text(tuple(_learned(state))),))
     yield Section("What is coming", (Text(tuple(_coming(state))),))
     if state.snapshot.plan is not None and state.health is not None:
-        yield Section("The batches", tuple(_batches(state)))
+        yield Section("The batches", tuple(_batches(state, state.snapshot.plan, state.health)))
     if state.rounds:
         yield Section("The last rounds", (_last_rounds(state),))
     yield Section("Elsewhere", (_elsewhere(state),))
@@ -103,7 +104,7 @@ def _phase(state: FederationState, current: Round) -> str:
     return f": phase {state.phase.number + 1}{of}, {counted(state.phase.asked, 'user')} asked"
 
 
-def _tiles(state: FederationState) -> Tiles:
+def _tiles(state: FederationState) -> tuple[KeyNumber, ...]:
     measures, snapshot = state.measures, state.snapshot
     tested, rounds, without = state.last_tested, len(state.rounds), measures.skipped
     tiles = [_level(state)]
@@ -121,7 +122,7 @@ def _tiles(state: FederationState) -> Tiles:
     ]
     if snapshot.plan is not None:
         tiles.append(_batches_tile(state))
-    return Tiles(tuple(tiles))
+    return tuple(tiles)
 
 
 def _level(state: FederationState) -> KeyNumber:
@@ -191,10 +192,7 @@ def _coming(state: FederationState) -> Iterator[str]:
         yield f"Batch {batch} is retired if it is lost in {counted(left, 'more round')} in a row."
 
 
-def _batches(state: FederationState) -> Iterator[Block]:
-    plan, health = state.snapshot.plan, state.health
-    assert plan is not None  # noqa: S101 - the section is about a plan
-    assert health is not None  # noqa: S101 - which then has its health
+def _batches(state: FederationState, plan: BatchPlan, health: BatchHealth) -> Iterator[Block]:
     rows: list[tuple[str, int, str]] = []
     for batch in health.worst_first().tolist():
         if batch not in state.reasons or len(rows) == MOST_LOSSES:

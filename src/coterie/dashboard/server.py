@@ -16,9 +16,8 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from coterie.dashboard.page import dashboard_page
-from coterie.dashboard.state import FederationState
+from coterie.dashboard.state import FederationState, LedgerWatch
 from coterie.dashboard.tables import prometheus_text, state_tables
-from coterie.dashboard.watch import LedgerWatch
 from coterie.errors import UsageError
 
 INTERVAL = 0.5
@@ -31,8 +30,8 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "R
 class Follower:
     """Follows a ledger in a thread of its own; `state` is what it saw last, and `version` counts its changes."""
 
-    def __init__(self, watch: Callable[[], LedgerWatch]) -> None:
-        self._open = watch
+    def __init__(self, watch: LedgerWatch) -> None:
+        self._watch = watch
         self._stop, self._ready = threading.Event(), threading.Event()
         self._failure: UsageError | None = None
         self.state: FederationState | None = None
@@ -54,10 +53,9 @@ class Follower:
         self._thread.join()
 
     def _follow(self) -> None:
-        # A database belongs to the thread that opened it.
+        # A database belongs to the thread that opened it: the first look does.
         try:
-            watch = self._open()
-            self._take(watch.look())
+            self._take(self._watch.look())
         except UsageError as error:
             self._failure = error
             return
@@ -67,11 +65,11 @@ class Follower:
         while not self._stop.wait(pause):
             begun = time.monotonic()
             try:
-                self._take(watch.look())
+                self._take(self._watch.look())
             except UsageError as error:
                 self._say(str(error))
             pause = max(INTERVAL, time.monotonic() - begun)  # half of one core at most
-        watch.close()
+        self._watch.close()
 
     def _take(self, state: FederationState) -> None:
         before, self.state = self.state, state

@@ -1,22 +1,33 @@
-"""What is known of a federation at one moment: all that the dashboard shows."""
+"""What is known of a federation at one moment, and the watch on its ledger, which is read and never written."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.audit import Verdict
-from coterie.audit.measures import RoundMeasures
+from coterie.audit.measures import RoundMeasures, RunningMeasures
+from coterie.auditing import audit, evidence_of
 from coterie.coordinator.coordinator import RETIRE_AFTER
-from coterie.ledger import Phase, Round, Snapshot
+from coterie.errors import UsageError
+from coterie.ledger import Ledger, Phase, Round, Snapshot, State
+from coterie.ledger.ledger import Clock, system_clock
+from coterie.ledger.store import Location
 from coterie.report.run.result import BatchHealth
 from coterie.values import BoolArray, IntArray
 
+AUDIT_SECONDS = 1.0
+"""Seconds that an audit may take for its forecast and the weak level."""
+REAUDIT_FACTOR = 10.0
+"""An audit is not begun again before so many times its own duration have passed."""
 RECENT = 100
 """Rounds that reasons for losses are counted over."""
 METRICS = {"accuracy": "accuracy", "loss": "loss", "training_loss": "train-loss"}
@@ -109,17 +120,104 @@ class FederationState:
         return len(tuple(takewhile(lambda each: not len(each.included), reversed(self.rounds))))
 
     @cached_property
-    def columns(self) -> dict[str, NDArray[np.generic]]:
-        """The rounds that are over as columns, an array for each number of a round and of the measures after it.
+    def history(self) -> list[dict[str, Any]]:
+        """The rounds that are over, each with the measures after it; None where nothing was measured."""
+        return [
+            {
+                "round": each.number,
+                "state": str(each.state),
+                "included": len(each.included),
+                **{name: each.metric(metric) for name, metric in METRICS.items()},
+                "strong": after.strong,
+                "fairness_gap": after.fairness_gap,
+                "cardinality": after.cardinality,
+            }
+            for each, after in zip(self.rounds, self.after, strict=True)
+        ]
 
-        NaN stands where nothing was measured.
-        """
-        columns: dict[str, list[float]] = {
-            "round": [each.number for each in self.rounds],
-            "included": [len(each.included) for each in self.rounds],
+    @cached_property
+    def columns(self) -> dict[str, NDArray[np.generic]]:
+        """The history as columns, an array for each value; NaN where nothing was measured."""
+        return {
+            name: np.array([math.nan if each[name] is None else each[name] for each in self.history])
+            for name in (self.history[0] if self.history else ())
         }
-        for name, metric in METRICS.items():
-            columns[name] = [math.nan if (value := each.metric(metric)) is None else value for each in self.rounds]
-        for name in ("strong", "fairness_gap", "cardinality"):
-            columns[name] = [getattr(each, name) for each in self.after]
-        return {name: np.array(values) for name, values in columns.items()}
+
+
+class LedgerWatch:
+    """Looks at a ledger, again and again, from one thread.
+
+    Measures are carried on round by round. An audit is made of all rounds at once, so of a large ledger it comes
+    less often. The first look opens the ledger; what cannot be read now (a database that restarts) is tried again
+    at the next.
+    """
+
+    def __init__(self, location: Location, required: int | None = None, clock: Clock = system_clock) -> None:
+        self._location, self._required, self._clock = location, required, clock
+        self._ledger: Ledger | None = None
+        self._snapshot: Snapshot | None = None
+        self._changed = 0
+        self._measures, self._after = RunningMeasures(0), list[RoundMeasures]()
+        self._measured_for = 0, 0
+        self._verdict: Verdict | None = None
+        self._audited, self._audit_again = 0, 0.0
+
+    def look(self) -> FederationState:
+        """Return how things stand; raise UsageError if the ledger cannot be read."""
+        if self._ledger is None:
+            self._ledger = Ledger.open(self._location, read_only=True)
+        ledger = self._ledger
+        try:
+            live, phase = ledger.coordinated, ledger.phase
+            ledger.refresh()
+            if self._snapshot is None or self._snapshot.head != ledger.head:
+                self._snapshot, self._changed = ledger.snapshot(), self._clock()
+        except UsageError:
+            self.close()
+            raise
+        snapshot = self._snapshot
+        is_open = bool(snapshot.rounds) and snapshot.rounds[-1].state is State.OPEN
+        closed = snapshot.rounds[:-1] if is_open else snapshot.rounds
+        self._measure(snapshot.users, closed)
+        self._audit(replace(snapshot, rounds=closed), ledger.place)
+        plan, current = snapshot.plan, snapshot.rounds[-1].number if is_open else None
+        return FederationState(
+            place=ledger.place,
+            changed=self._changed,
+            snapshot=snapshot,
+            after=tuple(self._after),
+            measures=self._measures.now,
+            groups=self._measures.strong.classes,
+            verdict=self._verdict,
+            audited=self._audited,
+            live=live,
+            phase=phase if phase is not None and phase.round == current else None,
+            failures=ledger.failures,
+            retired=ledger.retired,
+            required=self._required if self._required is not None or plan is None else plan.privacy,
+        )
+
+    def close(self) -> None:
+        """Let go of the database."""
+        if self._ledger is not None:
+            with suppress(UsageError):
+                self._ledger.close()
+            self._ledger = None
+
+    def _measure(self, users: int, rounds: tuple[Round, ...]) -> None:
+        """Carry the measures on over new rounds; begin anew where users joined, or sums came late."""
+        measured_for = users, sum(each.late for each in rounds)
+        if measured_for != self._measured_for:
+            self._measured_for, self._measures, self._after = measured_for, RunningMeasures(users), []
+        for each in rounds[len(self._after) :]:
+            self._measures.add_round(each.exposure)
+            self._after.append(self._measures.now)
+
+    def _audit(self, snapshot: Snapshot, place: str) -> None:
+        """Audit the rounds that are over, if there are new ones and the last audit is long enough ago."""
+        rounds, begun = len(snapshot.rounds), time.monotonic()
+        if rounds == self._audited or begun < self._audit_again:
+            return
+        self._verdict = audit(evidence_of(snapshot, place), require=self._required, budget=AUDIT_SECONDS)
+        self._audited, done = rounds, time.monotonic()
+        self._audit_again = done + REAUDIT_FACTOR * (done - begun)

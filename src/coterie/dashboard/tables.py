@@ -1,15 +1,13 @@
 """What the page shows, for programs: as one JSON object, and as numbers that Prometheus collects."""
 
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from coterie.dashboard.alerts import alerts
-from coterie.dashboard.state import METRICS, FederationState
+from coterie.dashboard.state import FederationState
 from coterie.ledger import Round, State
 from coterie.report.page.blocks import evenly
 
@@ -39,7 +37,7 @@ def state_tables(state: FederationState) -> dict[str, Any]:
         "current": None if current is None else _current(state, current),
         "batches": _batches(state),
         "alerts": [asdict(alert) for alert in alerts(state)],
-        "history": [_past_round(state, place) for place in evenly(len(state.rounds), MOST_POINTS).tolist()],
+        "history": [state.history[place] for place in evenly(len(state.rounds), MOST_POINTS).tolist()],
     }  # fmt: skip
 
 
@@ -54,19 +52,6 @@ def _current(state: FederationState, current: Round) -> dict[str, Any]:
         "batches": [] if cohort is None else cohort.batches.tolist(),
         "phase": None if state.phase is None else state.phase.number,
         "live": state.live,
-    }
-
-
-def _past_round(state: FederationState, place: int) -> dict[str, Any]:
-    each, after = state.rounds[place], state.after[place]
-    return {
-        "round": each.number,
-        "state": str(each.state),
-        "included": len(each.included),
-        **{name: each.metric(metric) for name, metric in METRICS.items()},
-        "strong": after.strong,
-        "fairness_gap": after.fairness_gap,
-        "cardinality": after.cardinality,
     }
 
 
@@ -90,54 +75,40 @@ def _batches(state: FederationState) -> dict[str, Any] | None:
 
 def prometheus_text(state: FederationState) -> bytes:
     """Return a state in the text form that Prometheus collects."""
-    registry = CollectorRegistry()
-    registry.register(_Gauges(state))
+    registry, snapshot, tested = CollectorRegistry(), state.snapshot, state.last_tested
+    numbers = {
+        "users": ("Users enrolled", snapshot.users),
+        "privacy_level": ("Strong privacy level T of the rounds that are over", state.level),
+        "privacy_level_required": ("The level that is required", state.required),
+        "fairness_gap": ("Fairness gap F", state.measures.fairness_gap),
+        "cardinality": ("Users in the model per round, C", state.measures.cardinality),
+        "accuracy": (
+            "Accuracy after the last round that was tested",
+            None if tested is None else tested.metric("accuracy"),
+        ),
+        "round_open": ("Whether a round is open", state.current is not None),
+        "coordinator_live": ("Whether a coordinator is in a round", state.live),
+        "changed_timestamp_seconds": ("When the ledger last changed", state.changed / 1000),
+    }
+    for name, (what, value) in numbers.items():
+        if value is not None:
+            Gauge(f"coterie_{name}", what, registry=registry).set(value)
+    tones = Counter(alert.tone for alert in alerts(state))
+    counts = {
+        "rounds": ("Rounds by how they ended", "state", {str(each): snapshot.states[each] for each in State}),
+        "alerts": ("What somebody should look at", "tone", {tone: tones[tone] for tone in ("warning", "plain")}),
+        "batches": ("Batches of the plan in force", "state", _batch_counts(state)),
+    }
+    for name, (what, label, values) in counts.items():
+        if values:
+            gauge = Gauge(f"coterie_{name}", what, [label], registry=registry)
+            for key, value in values.items():
+                gauge.labels(key).set(value)
     return generate_latest(registry)
 
 
-class _Gauges(Collector):
-    """The numbers of one state."""
-
-    def __init__(self, state: FederationState) -> None:
-        self._state = state
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield every number with what it is."""
-        state, snapshot = self._state, self._state.snapshot
-        tested = state.last_tested
-        numbers = {
-            "users": ("Users enrolled", snapshot.users),
-            "privacy_level": ("Strong privacy level T of the rounds that are over", state.level),
-            "privacy_level_required": ("The level that is required", state.required),
-            "fairness_gap": ("Fairness gap F", state.measures.fairness_gap),
-            "cardinality": ("Users in the model per round, C", state.measures.cardinality),
-            "accuracy": (
-                "Accuracy after the last round that was tested",
-                None if tested is None else tested.metric("accuracy"),
-            ),
-            "round_open": ("Whether a round is open", state.current is not None),
-            "coordinator_live": ("Whether a coordinator is in a round", state.live),
-            "changed_timestamp_seconds": ("When the ledger last changed", state.changed / 1000),
-        }
-        for name, (what, value) in numbers.items():
-            if value is not None:
-                yield GaugeMetricFamily(f"coterie_{name}", what, value=float(value))
-        yield _labelled("rounds", "Rounds by how they ended", "state", {str(s): snapshot.states[s] for s in State})
-        tones = [alert.tone for alert in alerts(state)]
-        yield _labelled(
-            "alerts", "What somebody should look at", "tone", {t: tones.count(t) for t in ("warning", "plain")}
-        )
-        if snapshot.plan is not None:
-            counts = {
-                "all": len(state.retired),
-                "retired": int(state.retired.sum()),
-                "failing": len(state.failing),
-            }
-            yield _labelled("batches", "Batches of the plan in force", "state", counts)
-
-
-def _labelled(name: str, what: str, label: str, values: dict[str, int]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"coterie_{name}", what, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
-    return family
+def _batch_counts(state: FederationState) -> dict[str, int]:
+    """Return how many batches the plan in force has, by how they fare; nothing without a plan."""
+    if state.snapshot.plan is None:
+        return {}
+    return {"all": len(state.retired), "retired": int(state.retired.sum()), "failing": len(state.failing)}
