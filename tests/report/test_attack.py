@@ -88,6 +88,11 @@ def test_every_scheme_has_its_sentence():
     assert sentences[1].startswith("Batches of 2: by kriging over 60 rounds")
 
 
+def test_the_page_says_once_what_made_it():
+    """The foot of every page does, so the attack's own facts do not."""
+    assert attack_page(THREE, "2025-03-01").count("Made by") == 1
+
+
 def test_the_bars_count_every_user():
     """A bar for each span of errors, a plot for each scheme."""
     charts = charts_of(attack_page(record(scheme("random", None, 13), pictures=False), "2025-03-01"))

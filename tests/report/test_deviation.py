@@ -1,7 +1,7 @@
 """The chapter on a deviating server says what its record says."""
 
 from coterie.report.deviation import DeviationTable, deviation_section, deviation_verdict
-from coterie.report.page.blocks import Footer, Page, Tiles
+from coterie.report.page.blocks import Footer, Page
 from coterie.report.page.html import render
 
 IMAGE = [[[0], [255]], [[128], [7]]]
@@ -64,7 +64,7 @@ def test_the_verdict_counts_and_does_not_presume():
 
 def test_the_chapter_is_a_section_of_a_page():
     """Table, pictures and the devices' own words are in it."""
-    page = Page("Attack", "Title", "Answer", Tiles(()), (deviation_section(RECORD),), Footer((), ()))
+    page = Page("Attack", "Title", "Answer", (), (deviation_section(RECORD),), Footer((), ()))
     html = render(page)
     assert html.count("<img ") == 5
     assert "no, said ana" in html

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from coterie import __version__
 from coterie.attacks.score import FOUND
 from coterie.report.deviation import deviation_section, picture
 from coterie.report.page.blocks import (
@@ -22,7 +21,6 @@ from coterie.report.page.blocks import (
     StackedBars,
     Table,
     Text,
-    Tiles,
 )
 from coterie.report.page.html import render
 from coterie.values.text import KeyNumber, Tone, counted
@@ -55,10 +53,10 @@ def attack_verdict(record: AttackRecord) -> tuple[str, Tone]:
         if found > result["found_by_chance"]:
             return f"The server found the updates of {found} of {counted(users, 'user')}", "warning"
         beyond = " beyond chance" if found else ""
-        return f"The server found nobody's update{beyond} among {counted(users, 'user')}", _relief(schemes)
+        return f"The server found nobody's update{beyond} among {counted(users, 'user')}", _tone_if_nobody(schemes)
     exposed = [each for each in schemes if each["users_found"] > each["found_by_chance"]]
     if not exposed:
-        return "The server found nobody's update", _relief(schemes)
+        return "The server found nobody's update", _tone_if_nobody(schemes)
     parts = [
         f"{each['users_found']} of {each['users']} users under {scheme_words(each['scheme'], each['privacy'])}"
         + (f" ({each['found_by_chance']} by chance)" if each["found_by_chance"] else "")
@@ -68,7 +66,8 @@ def attack_verdict(record: AttackRecord) -> tuple[str, Tone]:
     return f"The server found {_listed(parts)}", "plain" if hidden else "warning"
 
 
-def _relief(schemes: Sequence[AttackRecord]) -> Tone:
+def _tone_if_nobody(schemes: Sequence[AttackRecord]) -> Tone:
+    """Return how it should be taken that nobody was found."""
     return "plain" if any(map(_merely_failed, schemes)) else "good"
 
 
@@ -120,7 +119,7 @@ def attack_page(record: AttackRecord, date: str) -> str:
             date=date,
             title=title,
             answer=" ".join(attack_sentences(record) + attack_caveats(record)),
-            tiles=Tiles(tuple(map(_tile, schemes))),
+            tiles=tuple(map(_tile, schemes)),
             sections=tuple(sections),
             footer=_footer(record),
             tone=tone,
@@ -132,7 +131,7 @@ def _tile(result: AttackRecord) -> KeyNumber:
     found, chance = result["users_found"], result["found_by_chance"]
     meaning = f"error {result['error']['median']:.2g} in the median; by chance {chance} would be found"
     name = scheme_words(result["scheme"], result["privacy"])
-    tone: Tone = "warning" if found > chance else _relief([result])
+    tone: Tone = "warning" if found > chance else _tone_if_nobody([result])
     return KeyNumber(f"Found: {name}", f"{found} of {result['users']}", meaning, tone)
 
 
@@ -240,7 +239,7 @@ def _next(schemes: Sequence[AttackRecord]) -> Commands:
 
 def _footer(record: AttackRecord) -> Footer:
     return Footer(
-        facts=(("Made by", f"Coterie {__version__}"), ("Folder", str(record["out"]))),
+        facts=(("Folder", str(record["out"])),),
         assumptions=(
             "The server is honest but curious: it keeps to the protocol and looks at what it has.",
             "An attack that fails shows that this attack fails. What no attack can do is said by `coterie audit`.",

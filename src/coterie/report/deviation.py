@@ -74,8 +74,9 @@ def deviation_verdict(record: Mapping[str, Any]) -> str:
 def deviation_section(record: Mapping[str, Any]) -> Section:
     """Return the chapter on a server that breaks the rules."""
     table = DeviationTable(record)
+    original = picture(record["original"], "the user's image")
     images = tuple(
-        (attack, (picture(record["original"], "the user's image"), *map(_result_picture, table.attempts(attack))))
+        (attack, (original, *(picture(each["image"], outcome_note(each)) for each in table.attempts(attack))))
         for attack in table.attacks
     )
     scene = (
@@ -94,12 +95,11 @@ def deviation_section(record: Mapping[str, Any]) -> Section:
     )
 
 
-def picture(image: list[list[list[int]]], note: str) -> Picture:
-    """Return an image of a record, height × width × channels of levels, with a note under it."""
-    return Picture(np.array(image, dtype=np.uint8), note)
+def picture(image: list[list[list[int]]] | None, note: str) -> Picture:
+    """Return an image of a record, height × width × channels of levels, or none, with a note under it."""
+    return Picture(None if image is None else np.array(image, dtype=np.uint8), note)
 
 
-def _result_picture(attempt: Attempt) -> Picture:
-    if attempt["image"] is None:
-        return Picture(None, attempt["outcome"])
-    return picture(attempt["image"], f"{attempt['outcome']}, {attempt['psnr']:.0f} dB")
+def outcome_note(attempt: Attempt) -> str:
+    """Return what stands under the picture of an attempt."""
+    return attempt["outcome"] if attempt["image"] is None else f"{attempt['outcome']}, {attempt['psnr']:.0f} dB"

@@ -14,6 +14,7 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.experiment.record import RoundRow
+from coterie.report.deviation import DeviationTable, outcome_note
 from coterie.storage.files import atomic_write, check_writable, write_file
 
 FORMATS = (".png", ".svg")
@@ -286,34 +287,16 @@ def deviation(record: dict[str, Any], path: Path) -> None:
     The record holds `original`, the user's image, and `attempts`, each with its `attack`, `protocol`, `sealed`,
     `outcome`, `psnr` and `image`, if there is one.
     """
-    from matplotlib.patches import Rectangle
-
-    attempts = record["attempts"]
-    rows = list(dict.fromkeys(attempt["attack"] for attempt in attempts))
-    columns = list(dict.fromkeys((attempt["protocol"], attempt["sealed"]) for attempt in attempts))
-    names = ["the user's image"]
-    names += [f"{protocol},\n{'sealed' if sealed else 'without a seal'}" for protocol, sealed in columns]
-    cells = {(attempt["attack"], attempt["protocol"], attempt["sealed"]): attempt for attempt in attempts}
-    with _figure(path, 1.25 * len(names) + 1.25, 1.25 * len(rows) + 0.5) as axes:
-        for row, attack in enumerate(rows):
-            name = "\n".join(("a server that", *textwrap.wrap(attack, width=15)))
-            axes.annotate(name, (-0.1, row + 0.45), ha="right", va="center", fontsize=9)
-            _show_image(axes, record["original"], 0, row, 0.9)
-            for column, (protocol, sealed) in enumerate(columns, start=1):
-                attempt = cells[attack, protocol, sealed]
-                middle, note = (column + 0.45, row + 0.45), attempt["outcome"]
-                if attempt["image"] is None:
-                    axes.add_patch(Rectangle((column, row), 0.9, 0.9, fill=False, edgecolor=f"{GREY}55"))
-                    axes.annotate(note, middle, ha="center", va="center", color=GREY)
-                    continue
-                _show_image(axes, attempt["image"], column, row, 0.9)
-                axes.annotate(f"{note}, {attempt['psnr']:.0f} dB", (middle[0], row + 0.91), ha="center", va="top",
-                              fontsize=8, color=GREY)  # fmt: skip
-        for column, name in enumerate(names):
-            axes.annotate(name, (column + 0.45, -0.05), ha="center", va="bottom", annotation_clip=False)
-        axes.set_xlim(-1.05, len(names) - 0.09)
-        axes.set_ylim(len(rows) + 0.1, -0.05)
-        axes.set_axis_off()
+    table = DeviationTable(record)
+    columns = ["the user's image", *(name.replace(", ", ",\n") for name in table.columns)]
+    rows = [
+        (
+            "\n".join(("a server that", *textwrap.wrap(attack, width=15))),
+            [(record["original"], ""), *((each["image"], outcome_note(each)) for each in table.attempts(attack))],
+        )
+        for attack in table.attacks
+    ]
+    _image_grid(path, rows, columns)
 
 
 def reconstruction_histogram(record: dict[str, Any], path: Path) -> None:
@@ -340,27 +323,37 @@ def reconstruction_grid(record: dict[str, Any], path: Path) -> None:
     """
     pictures = record["pictures"]
     names = {"random": "random\nselection"} | {f"T{level}": f"batches\nof {level}" for level in range(2, 100)}
-    rows = [("the users'\nimages", pictures["originals"], None)]
-    rows += [(names.get(name, name), each["images"], each["psnr"]) for name, each in pictures["schemes"].items()]
-    count = len(pictures["originals"])
-    with _figure(path, 1.1 * count + 1.2, 1.25 * len(rows)) as axes:
-        for row, (name, images, psnr) in enumerate(rows):
-            axes.annotate(name, (-0.1, row + 0.4), ha="right", va="center", fontsize=9)
-            for column, pixels in enumerate(images):
-                _show_image(axes, pixels, column, row, 0.8)
-                if psnr is not None:
-                    axes.annotate(f"{psnr[column]:.0f} dB", (column + 0.4, row + 0.81), ha="center", va="top",
-                                  fontsize=8, color=GREY)  # fmt: skip
-        axes.set_xlim(-1.0, count)
-        axes.set_ylim(len(rows) + 0.1, -0.1)
+    rows = [("the users'\nimages", [(image, "") for image in pictures["originals"]])]
+    for name, each in pictures["schemes"].items():
+        notes = [f"{psnr:.0f} dB" for psnr in each["psnr"]]
+        rows.append((names.get(name, name), list(zip(each["images"], notes, strict=True))))
+    _image_grid(path, rows)
+
+
+def _image_grid(
+    path: Path, rows: Sequence[tuple[str, Sequence[tuple[Any, str]]]], columns: Sequence[str] = ()
+) -> None:
+    """Draw named rows of images, each with a note below; where there is no image, an empty frame has the note."""
+    from matplotlib.patches import Rectangle
+
+    count = len(rows[0][1])
+    with _figure(path, 1.25 * count + 1.25, 1.25 * len(rows) + 0.5) as axes:
+        for row, (name, images) in enumerate(rows):
+            axes.annotate(name, (-0.1, row + 0.45), ha="right", va="center", fontsize=9)
+            for column, (pixels, note) in enumerate(images):
+                if pixels is None:
+                    axes.add_patch(Rectangle((column, row), 0.9, 0.9, fill=False, edgecolor=f"{GREY}55"))
+                    axes.annotate(note, (column + 0.45, row + 0.45), ha="center", va="center", color=GREY)
+                    continue
+                image = np.array(pixels, dtype=np.uint8)
+                image = np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
+                axes.imshow(image, extent=(column, column + 0.9, row + 0.9, row), aspect="equal")
+                axes.annotate(note, (column + 0.45, row + 0.91), ha="center", va="top", fontsize=8, color=GREY)
+        for column, name in enumerate(columns):
+            axes.annotate(name, (column + 0.45, -0.05), ha="center", va="bottom", annotation_clip=False)
+        axes.set_xlim(-1.05, count - 0.09)
+        axes.set_ylim(len(rows) + 0.1, -0.05)
         axes.set_axis_off()
-
-
-def _show_image(axes: Any, pixels: list[list[list[int]]], column: int, row: int, size: float) -> None:  # noqa: ANN401
-    """Draw an image of a record at its place among others."""
-    image = np.array(pixels, dtype=np.uint8)
-    image = np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
-    axes.imshow(image, extent=(column, column + size, row + size, row), aspect="equal")
 
 
 def write_curves(record: dict[str, Any], folder: Path) -> list[Path]:

@@ -32,7 +32,6 @@ from coterie.report.page.blocks import (
     Section,
     Table,
     Text,
-    Tiles,
 )
 from coterie.report.page.html import check_page_path, render, write_page
 from coterie.values.text import KeyNumber
@@ -88,7 +87,7 @@ def page(word="plain"):
         subject=word,
         date=word,
         answer=f"Answer {word}",
-        tiles=Tiles((KeyNumber(word, word, word),)),
+        tiles=(KeyNumber(word, word, word),),
         sections=(
             Section(
                 f"First {word}", (Text((word, "see `coterie audit`")), Points(((word, word),)), Plots((plot,)))

@@ -21,7 +21,6 @@ from coterie.report.page.blocks import (
     StackedBars,
     Table,
     Text,
-    Tiles,
     evenly,
     participation_plot,
 )
@@ -49,7 +48,7 @@ def audit_page(verdict: Verdict, *, date: str) -> str:
         title=words.headline,
         subject=f"{counted(verdict.users, 'user')}, {counted(verdict.log.rounds, 'round')}",
         answer=" ".join(words.sentences),
-        tiles=Tiles((*words.figures, *words.further_numbers)),
+        tiles=(*words.figures, *words.further_numbers),
         sections=tuple(sections),
         footer=_footer(verdict),
         tone=words.tone,

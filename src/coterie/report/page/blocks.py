@@ -19,13 +19,6 @@ LONGEST_TICK = 14
 
 
 @dataclass(frozen=True)
-class Tiles:
-    """The key numbers of a page, side by side."""
-
-    tiles: tuple[KeyNumber, ...]
-
-
-@dataclass(frozen=True)
 class Text:
     """Paragraphs in plain words. Text between `backticks` is set as code; nothing else is markup."""
 
@@ -170,7 +163,7 @@ class Details:
     blocks: "tuple[Block, ...]"
 
 
-Block: TypeAlias = Tiles | Text | Points | Plots | Table | Pictures | Listing | Commands | Details
+Block: TypeAlias = Text | Points | Plots | Table | Pictures | Listing | Commands | Details
 
 
 @dataclass(frozen=True)
@@ -201,7 +194,7 @@ class Page:
     kind: str
     title: str
     answer: str
-    tiles: Tiles
+    tiles: tuple[KeyNumber, ...]
     sections: tuple[Section, ...]
     footer: Footer
     tone: Tone = "plain"

@@ -2,11 +2,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, TypeAlias
 
 from coterie.errors import UsageError
 from coterie.experiment.folder import RECORD
@@ -21,7 +21,6 @@ from coterie.report.page.blocks import (
     Section,
     Table,
     Text,
-    Tiles,
     evenly,
 )
 from coterie.report.page.html import render
@@ -32,6 +31,8 @@ from coterie.values.text import SPACE, KeyNumber, Tone, counted, number, percent
 MOST_POINTS = 500
 _PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 _PERCENT = f"{SPACE}%"
+_Measure: TypeAlias = tuple[str, str, Callable[[float], str], int]
+"""A title, the field of rows, how its values are written, and the height of its plot."""
 MOST_SETTINGS = 3
 """Settings that a group is named by; the table of settings has all of them."""
 
@@ -259,9 +260,9 @@ def comparison_page(comparison: Comparison, date: str) -> str:
     """Return several runs as one HTML file; `date` says when it was made."""
     groups, runs = comparison.groups, comparison.runs
     sections = [
-        Section("How they learned", _learning(groups)),
+        Section("How they learned", (_curves(groups, _LEARNING, _UNTESTED),)),
         Section("What came out", (comparison.results(),)),
-        Section("Privacy, fairness and use", (_measure_plots(groups),)),
+        Section("Privacy, fairness and use", (_curves(groups, _MEASURES, "No round has ended."),)),
         Section("Every run", (_every_run(runs),)),
     ]
     if len(groups) > 1:
@@ -288,7 +289,7 @@ def comparison_page(comparison: Comparison, date: str) -> str:
     return render(page)
 
 
-def _tiles(comparison: Comparison) -> Tiles:
+def _tiles(comparison: Comparison) -> tuple[KeyNumber, ...]:
     runs, groups = comparison.runs, comparison.groups
     meaning = "over all runs, as their logs tell"
     tiles = [KeyNumber("Lowest privacy level T", _level_text(runs), meaning, overall_tone(runs))]
@@ -297,30 +298,26 @@ def _tiles(comparison: Comparison) -> Tiles:
         best = max(accuracies, key=lambda spread: spread.mean).text(1, _PERCENT)
         tiles.append(KeyNumber("Best accuracy", best, "mean over a group's runs, on the test set"))
     tiles.append(KeyNumber("Runs", number(len(runs)), f"in {counted(len(groups), 'group')} of one setting each"))
-    return Tiles(tuple(tiles))
+    return tuple(tiles)
 
 
-def _learning(groups: Sequence[RunGroup]) -> tuple[Block, ...]:
+_LEARNING: tuple[_Measure, ...] = (("Accuracy", "accuracy", percent, 220), ("Loss", "loss", "{:.3f}".format, 220))
+_MEASURES: tuple[_Measure, ...] = (
+    ("Fairness gap F", "fairness_gap", "{:.3f}".format, 160),
+    ("Cardinality C", "cardinality", "{:.2f}".format, 160),
+)
+
+
+def _curves(groups: Sequence[RunGroup], measures: Sequence[_Measure], without: str) -> Block:
+    """Return a plot for each measure that any group has, with a curve for each group; else say what is missing."""
     plots = []
-    for title, name, shares in (("Accuracy", "accuracy", True), ("Loss", "loss", False)):
+    for title, name, text, height in measures:
         lines = tuple(line for group in groups if (line := group.curve(name)).x)
         if lines:
-            text = percent if shares else "{:.3f}".format
             caption = " ".join(f"{line.name}: {text(line.y[-1])} after round {line.x[-1]}." for line in lines)
-            plots.append(Plot(title, Curves(lines, across="round", percent=shares), f"{caption} {_BAND}"))
-    return (Plots(tuple(plots)),) if plots else (Text(("Neither accuracy nor loss was measured in these runs.",)),)
-
-
-def _measure_plots(groups: Sequence[RunGroup]) -> Plots:
-    plots, measures = (
-        [],
-        (("Fairness gap F", "fairness_gap", "{:.3f}"), ("Cardinality C", "cardinality", "{:.2f}")),
-    )
-    for title, name, unit in measures:
-        lines = tuple(group.curve(name) for group in groups)
-        caption = " ".join(f"{line.name}: {unit.format(line.y[-1])} in the end." for line in lines if line.y)
-        plots.append(Plot(title, Curves(lines, across="round"), caption or "No round has ended.", height=160))
-    return Plots(tuple(plots))
+            curves = Curves(lines, across="round", percent=text is percent)
+            plots.append(Plot(title, curves, f"{caption} {_BAND}", height=height))
+    return Plots(tuple(plots)) if plots else Text((without,))
 
 
 def _settings(groups: Sequence[RunGroup]) -> Table:
@@ -347,4 +344,5 @@ def _every_run(runs: Sequence[RunResult]) -> Table:
     return Table("Each run by itself.", columns, rows, words=("verdict",))
 
 
+_UNTESTED = "Neither accuracy nor loss was measured in these runs."
 _BAND = "The band is one standard deviation to each side, over the runs of a group."

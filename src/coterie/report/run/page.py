@@ -22,7 +22,6 @@ from coterie.report.page.blocks import (
     Section,
     Table,
     Text,
-    Tiles,
     evenly,
 )
 from coterie.report.page.html import can_render, render, write_page
@@ -90,7 +89,7 @@ def run_page(result: RunResult, date: str) -> str:
     return render(page)
 
 
-def _tiles(result: RunResult) -> Tiles:
+def _tiles(result: RunResult) -> tuple[KeyNumber, ...]:
     rows, lost = result.record.rows, result.lost_batches
     strong, weak, _ = result.verdict.words.figures
     tiles = [strong]
@@ -112,7 +111,7 @@ def _tiles(result: RunResult) -> Tiles:
         meaning = "left out whole: the seal held" if result.verdict.sealed else split
         meaning = meaning if lost else "in all rounds"
         tiles.append(KeyNumber("Batches lost on the way", number(lost), meaning))
-    return Tiles(tuple(tiles))
+    return tuple(tiles)
 
 
 def _who(result: RunResult) -> tuple[Block, ...]:
