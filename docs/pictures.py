@@ -9,7 +9,7 @@ import numpy as np
 from flint import fmpz_mat
 
 from coterie import simulate
-from coterie.report.figures import exposure, key_metrics
+from coterie.report.figures import COLOURS, figure_file, key_metrics
 from coterie.selection import BatchSelector, RandomSelector, RedrawnDropout, Selector, consecutive
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -57,6 +57,49 @@ def idea() -> dict[str, Any]:
             panel(BatchSelector(consecutive(USERS, PRIVACY), PER_ROUND), f"batches of {PRIVACY}"),
         ],
     }
+
+
+def exposure(record: dict[str, Any], path: Path) -> None:
+    """Draw who took part when under several schemes, and from which round on the server has a user alone.
+
+    The record holds `users`, `rounds` and `panels`, each with a `title`, the learned `sets` round by round and
+    `exposed`, for each user the round at which its update became computable, or None.
+    """
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    shades = {
+        "not in the round": "#80808020",  # on a light ground as on a dark one
+        "took part": COLOURS[0],
+        "exposed": f"{COLOURS[1]}55",
+        "took part, exposed": COLOURS[1],
+    }
+    panels = record["panels"]
+    with figure_file(path, 9.6, 3.7, columns=len(panels)) as columns:
+        for axes, panel in zip(columns, panels, strict=True):
+            picture = np.zeros((record["users"], record["rounds"]), dtype=np.int64)
+            for round_, users in enumerate(panel["sets"]):
+                picture[users, round_] = 1
+            for user, since in enumerate(panel["exposed"]):
+                if since is not None:
+                    picture[user, since:] += 2
+            axes.imshow(
+                picture,
+                cmap=ListedColormap(list(shades.values())),
+                vmin=0,
+                vmax=3,
+                aspect="auto",
+                interpolation="none",
+                extent=(0.5, record["rounds"] + 0.5, record["users"] + 0.5, 0.5),
+            )
+            axes.set_title(panel["title"], loc="left")
+            axes.set_xlabel("round")
+        columns[0].set_ylabel("user")
+        columns[0].figure.legend(
+            handles=[Patch(color=colour, label=label) for label, colour in shades.items()],
+            loc="outside lower center",
+            ncols=len(shades),
+        )
 
 
 PUBLISHED = {  # the authors' stored data behind fig:key_metrics: T at the end, C, F over completed rounds

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from pictures import exposure
 
 from coterie import UsageError
-from coterie.report.figures import check_figure_path, deviation, exposure, label_histogram, trade_off
+from coterie.report.figures import check_figure_path, deviation, label_histogram, trade_off
 
 OPTION = {"privacy": 2, "plan": "consecutive", "cardinality": 3.5}
 PLAN = {

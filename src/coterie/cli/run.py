@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,13 +136,14 @@ def run(
     from coterie.cli.run_view import LiveView, print_result
     from coterie.experiment.run import Run
     from coterie.experiment.spec import OPTIONS
+    from coterie.report.run.call import unnamed_folder
 
     options = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
     if dropout not in {None, "by-label"}:
         options["dropout"] = dropout_choices(str(dropout))
     if unsealed:
         options["sealed"] = False
-    folder = out or Path("runs") / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
+    folder = out or unnamed_folder()
     if seeds is not None and resume is None:
         numbers = seed_list(seeds, seed)
         _run_series(_spec(spec_file, options), numbers, folder, workers, tensorboard=tensorboard, json_=json_)

@@ -54,7 +54,7 @@ def can_draw() -> bool:
 
 
 @contextmanager
-def _figure(path: Path, width: float, height: float, columns: int = 1, rows: int = 1) -> Iterator[Any]:
+def figure_file(path: Path, width: float, height: float, columns: int = 1, rows: int = 1) -> Iterator[Any]:
     """Give a figure's axes in the project's style, and save it to `path` when the drawing went well."""
     check_figure_path(path)
     import matplotlib as mpl
@@ -86,7 +86,7 @@ def trade_off(record: dict[str, Any], path: Path) -> None:
     options = record["options"]
     kinds = list(dict.fromkeys(option["plan"] for option in options))
     chosen = record["recommended"]
-    with _figure(path, 6.4, 4.0) as axes:
+    with figure_file(path, 6.4, 4.0) as axes:
         reference = record["random_cardinality"]
         axes.axhline(reference, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         axes.annotate("random selection", (1.0, reference), xycoords=("axes fraction", "data"), ha="right",
@@ -109,54 +109,11 @@ def trade_off(record: dict[str, Any], path: Path) -> None:
         axes.figure.legend(loc="outside lower center", ncols=4)
 
 
-def exposure(record: dict[str, Any], path: Path) -> None:
-    """Draw who took part when under several schemes, and from which round on the server has a user alone.
-
-    The record holds `users`, `rounds` and `panels`, each with a `title`, the learned `sets` round by round and
-    `exposed`, for each user the round at which its update became computable, or None.
-    """
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
-    shades = {
-        "not in the round": "#80808020",  # on a light ground as on a dark one
-        "took part": COLOURS[0],
-        "exposed": f"{COLOURS[1]}55",
-        "took part, exposed": COLOURS[1],
-    }
-    panels = record["panels"]
-    with _figure(path, 9.6, 3.7, columns=len(panels)) as columns:
-        for axes, panel in zip(columns, panels, strict=True):
-            picture = np.zeros((record["users"], record["rounds"]), dtype=np.int64)
-            for round_, users in enumerate(panel["sets"]):
-                picture[users, round_] = 1
-            for user, since in enumerate(panel["exposed"]):
-                if since is not None:
-                    picture[user, since:] += 2
-            axes.imshow(
-                picture,
-                cmap=ListedColormap(list(shades.values())),
-                vmin=0,
-                vmax=3,
-                aspect="auto",
-                interpolation="none",
-                extent=(0.5, record["rounds"] + 0.5, record["users"] + 0.5, 0.5),
-            )
-            axes.set_title(panel["title"], loc="left")
-            axes.set_xlabel("round")
-        columns[0].set_ylabel("user")
-        columns[0].figure.legend(
-            handles=[Patch(color=colour, label=label) for label, colour in shades.items()],
-            loc="outside lower center",
-            ncols=len(shades),
-        )
-
-
 def key_metrics(record: dict[str, Any], path: Path) -> None:
     """Draw T, F and C over the rounds for every scheme (fig:key_metrics) from the record of `coterie simulate`."""
     schemes = record["schemes"]
     rounds = range(1, record["rounds"] + 1)
-    with _figure(path, 12.0, 4.0, columns=3) as columns:
+    with figure_file(path, 12.0, 4.0, columns=3) as columns:
         privacy, fairness, cardinality = columns
         exposed = privacy.twinx()
         exposed.spines["right"].set_visible(True)
@@ -193,7 +150,7 @@ def label_histogram(record: dict[str, Any], path: Path) -> None:
 
     counts = np.array(record["label_counts"])
     users, classes = counts.shape
-    with _figure(path, 8.0, 3.4) as axes:
+    with figure_file(path, 8.0, 3.4) as axes:
         picture = axes.imshow(
             counts.T,
             cmap=LinearSegmentedColormap.from_list("examples", ["#F2F2F2", COLOURS[0], "#00243A"]),
@@ -214,7 +171,7 @@ def label_histogram(record: dict[str, Any], path: Path) -> None:
 
 def training_curve(rows: Sequence[RoundRow], path: Path) -> None:
     """Draw accuracy and loss over the rounds of a run, where they were measured."""
-    with _figure(path, 8.4, 3.4, columns=2) as (accuracy, loss):
+    with figure_file(path, 8.4, 3.4, columns=2) as (accuracy, loss):
         _line(accuracy, rows, "accuracy", label="test set")
         _line(loss, rows, "loss", label="test set")
         _line(loss, rows, "training_loss", label="users' own data")
@@ -229,7 +186,7 @@ def training_curve(rows: Sequence[RoundRow], path: Path) -> None:
 def run_measures(rows: Sequence[RoundRow], path: Path) -> None:
     """Draw T (from the first sum on), F and C over the rounds of a run."""
     learned = list(dropwhile(lambda row: not row.included, rows))
-    with _figure(path, 10.4, 3.2, columns=3) as (privacy, fairness, cardinality):
+    with figure_file(path, 10.4, 3.2, columns=3) as (privacy, fairness, cardinality):
         _line(privacy, learned, "strong", drawstyle="steps-post")
         _line(fairness, rows, "fairness_gap")
         _line(cardinality, rows, "cardinality")
@@ -257,7 +214,7 @@ def draw_panels(record: dict[str, Any], path: Path) -> None:
     across = record.get("columns", count)
     down = count // across
     width, height = (4.2, 4.0) if down == 1 else (3.2, 2.6)
-    with _figure(path, width * across + 0.6, height * down, columns=across, rows=down) as grid:
+    with figure_file(path, width * across + 0.6, height * down, columns=across, rows=down) as grid:
         for axes, panel in zip(np.atleast_1d(grid).flat, record["panels"], strict=True):
             for line in panel["lines"]:
                 few = len(line["x"]) <= FEW_POINTS
@@ -306,7 +263,7 @@ def reconstruction_histogram(record: dict[str, Any], path: Path) -> None:
     """
     schemes = record["schemes"]
     edges = np.logspace(-5, 3, 33)
-    with _figure(path, 3.6 * len(schemes) + 0.6, 3.2, columns=len(schemes)) as columns:
+    with figure_file(path, 3.6 * len(schemes) + 0.6, 3.2, columns=len(schemes)) as columns:
         for axes, each, colour in zip(np.atleast_1d(columns), schemes, cycle(COLOURS), strict=False):
             axes.hist(np.clip(each["errors"], edges[0], edges[-1]), edges, color=colour)
             axes.axvline(0.1, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
@@ -337,7 +294,7 @@ def _image_grid(
     from matplotlib.patches import Rectangle
 
     count = len(rows[0][1])
-    with _figure(path, 1.25 * count + 1.25, 1.25 * len(rows) + 0.5) as axes:
+    with figure_file(path, 1.25 * count + 1.25, 1.25 * len(rows) + 0.5) as axes:
         for row, (name, images) in enumerate(rows):
             axes.annotate(name, (-0.1, row + 0.45), ha="right", va="center", fontsize=9)
             for column, (pixels, note) in enumerate(images):

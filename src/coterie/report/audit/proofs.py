@@ -1,4 +1,4 @@
-"""What an audit proves, laid open: isolated users, the lightest combination, the smallest groups."""
+"""What an audit proves, laid open: isolated users, lightest combination, smallest groups; and what to do then."""
 
 import shlex
 from collections.abc import Iterator

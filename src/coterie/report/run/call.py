@@ -14,6 +14,11 @@ from coterie.report.run.page import write_run_report
 from coterie.report.run.result import RunResult, read_run
 
 
+def unnamed_folder() -> Path:
+    """Return where a run goes that was given no folder: below `runs`, named after the time."""
+    return Path("runs") / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
+
+
 def run(
     spec: Spec | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
@@ -33,7 +38,6 @@ def run(
     change the spec as the options of the command do: `coterie.run(model="mlp", data="hospitals")`. The folder then
     holds the record, checkpoints, ledger, report.html and summary.json.
     """
-    now = datetime.now(UTC)
     if resume is not None:
         if spec is not None or out is not None or options:
             what = "give resume, and at most rounds, workers and progress"
@@ -45,11 +49,10 @@ def run(
         elif not isinstance(spec, Spec):
             spec = Spec.read(Path(spec))
         settings = with_options(spec, options if rounds is None else {**options, "rounds": rounds})
-        folder = Path("runs") / now.strftime("%Y-%m-%d-%H%M%S") if out is None else Path(out)
-        job = Run.start(settings, folder, workers=workers)
+        job = Run.start(settings, unnamed_folder() if out is None else Path(out), workers=workers)
     with job:
         for row in job.steps():
             progress(row)
     result = read_run(job.folder.path)
-    write_run_report(result, now.strftime("%Y-%m-%d"))
+    write_run_report(result, datetime.now(UTC).date().isoformat())
     return result
