@@ -6,6 +6,7 @@ import json
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,15 +14,13 @@ import typer
 from coterie.audit.numbers import fraction_text
 from coterie.audit.weak.proofs import Combination
 from coterie.audit.wording import user_name
-from coterie.cli.options import EXIT_INTERRUPTED, Delimiter, Json, RoundColumn, UserColumn
+from coterie.cli.options import EXIT_INTERRUPTED, Delimiter, Json, RoundColumn, UserColumn, check_seed
 from coterie.errors import UsageError
 from coterie.values.text import counted, listing, number, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
-
-    from rich.status import Status
 
     from coterie.audit import Verdict
 
@@ -66,7 +65,12 @@ def audit(
         typer.Option(help="Seconds for the forecast and the weak level (10 unless given).", show_default=False),
     ] = 10.0,
     seed: Annotated[
-        int, typer.Option(help="Seed for what is drawn; it decides no proof (0 unless given).", show_default=False)
+        int,
+        typer.Option(
+            help="Seed for what is drawn; it decides no proof (0 unless given).",
+            callback=check_seed,
+            show_default=False,
+        ),
     ] = 0,
     html: Annotated[Path | None, typer.Option(help="Also write the verdict as a page for a browser.")] = None,
     all_combinations: Annotated[
@@ -106,18 +110,16 @@ def audit(
 
     from coterie import __version__
     from coterie.auditing import audit as ask
-    from coterie.cli.options import check_seed
 
     if not log:
         raise UsageError("say which log: a file, - for standard input, a run's folder, or a ledger")
     _check_page(html)
     if not 0 <= budget < math.inf:
         raise UsageError(f"--budget is {budget}: give seconds, 0 or more")
-    check_seed(seed)
     for option, value in (("--users", users), ("--rounds", rounds), ("--window", window), ("--require", require)):
         if value is not None and value < 1:
             raise UsageError(f"{option} is {value}: give at least 1")
-    with _watch() as watch:
+    with _progress() as (stopped, show):
         verdict = ask(
             log,
             users=users,
@@ -132,8 +134,8 @@ def audit(
             round_column=round_column,
             user_column=user_column,
             delimiter=delimiter,
-            should_stop=lambda: watch.stopped,
-            progress=watch.show,
+            should_stop=stopped.is_set,
+            progress=show,
         )
     for warning in () if verdict.source is None else verdict.source.warnings:
         typer.echo(f"coterie: warning: {warning}", err=True)
@@ -144,7 +146,7 @@ def audit(
     if html is not None:
         _write_page(verdict, html)
         typer.echo(f"Wrote {html}", err=json_)
-    if watch.stopped:
+    if stopped.is_set():
         raise typer.Exit(EXIT_INTERRUPTED)
     if verdict.met is False:
         raise typer.Exit(EXIT_NOT_MET)
@@ -176,39 +178,24 @@ def _colluders(text: str | None) -> int | list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-class _Watch:
-    """Whether Ctrl-C was pressed, and what is being done."""
-
-    def __init__(self, status: Status) -> None:
-        self._status = status
-        self.stopped = False
-
-    def show(self, what: str) -> None:
-        """Show what is being done."""
-        from rich.text import Text
-
-        self._status.update(Text(f"Looking at {what} … (Ctrl-C: enough)"))
-
-    def interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        """End the work at the next chance; a second Ctrl-C ends the command."""
-        import signal
-
-        self.stopped = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 @contextmanager
-def _watch() -> Iterator[_Watch]:
-    """Show progress on standard error, and let Ctrl-C end the work early instead of losing it."""
+def _progress() -> Iterator[tuple[Event, Callable[[str], None]]]:
+    """Show on standard error what is being done; the first Ctrl-C sets the event, a second ends the command."""
     import signal
 
     from rich.console import Console
+    from rich.text import Text
+
+    stopped = Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        stopped.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     with Console(stderr=True).status("Reading the log …") as status:
-        watch = _Watch(status)
-        before = signal.signal(signal.SIGINT, watch.interrupt)
+        before = signal.signal(signal.SIGINT, stop)
         try:
-            yield watch
+            yield stopped, lambda what: status.update(Text(f"Looking at {what} … (Ctrl-C: enough)"))
         finally:
             signal.signal(signal.SIGINT, before)
 

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
 
+
+def check_seed(seed: int) -> int:
+    """Refuse a seed that the generators do not take."""
+    if seed < 0:
+        raise UsageError(f"--seed is {seed}: give a whole number from 0 up")
+    return seed
+
+
 PerRound = Annotated[int | None, typer.Option(help="K, the most users that take part in one round (required).")]
 Users = Annotated[int | None, typer.Option(help="N, the number of users; an availability log names them itself.")]
 Dropout = Annotated[
@@ -33,7 +41,10 @@ RoundColumn = Annotated[
 UserColumn = Annotated[str | None, typer.Option(help="The log's column of users: its name, or its number from 1.")]
 Delimiter = Annotated[str | None, typer.Option(help="What separates the fields of a CSV log.")]
 SeedOption = Annotated[
-    int, typer.Option(help="Seed for everything that is drawn (0 unless given).", show_default=False)
+    int,
+    typer.Option(
+        help="Seed for everything that is drawn (0 unless given).", callback=check_seed, show_default=False
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
 
@@ -89,12 +100,6 @@ def read_online(
     for warning in read.understanding.warnings:
         typer.echo(f"coterie: warning: {warning}", err=True)
     return online
-
-
-def check_seed(seed: int) -> None:
-    """Refuse a seed that the generators do not take."""
-    if seed < 0:
-        raise UsageError(f"--seed is {seed}: give a whole number from 0 up")
 
 
 def seed_list(text: str, seed: int | None) -> list[int]:

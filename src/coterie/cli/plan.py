@@ -77,7 +77,7 @@ def plan(
       coterie plan --users 10000 --per-round 200 --privacy 8 --dropout 0.2 --churn 0.1 --json
     """
     from coterie import planning
-    from coterie.cli.options import check_distinct, check_one_source, check_seed, dropout_choices, read_online
+    from coterie.cli.options import check_distinct, check_one_source, dropout_choices, read_online
     from coterie.errors import UsageError
     from coterie.storage.files import check_writable
     from coterie.storage.plans import write_plan
@@ -91,7 +91,6 @@ def plan(
         from coterie.report.figures import check_figure_path
 
         check_figure_path(plot)
-    check_seed(seed)
     check_one_source(users, dropout, availability)
     online = read_online(availability, users, round_column, user_column, delimiter)
     with _progress() as progress:

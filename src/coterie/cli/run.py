@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from coterie.cli.options import Json, check_seed, check_torch, dropout_choices, seed_list
+from coterie.cli.options import Json, check_torch, dropout_choices, seed_list
 from coterie.errors import CoterieError, UsageError
 
 if TYPE_CHECKING:
@@ -227,5 +227,4 @@ def _stop_message(job: Run, error: BaseException) -> str:
 def _spec(path: Path | None, options: dict[str, Any]) -> Spec:
     from coterie.experiment.spec import Spec, with_options
 
-    check_seed(options.get("seed", 0))
     return with_options(Spec() if path is None else Spec.read(path), options)

@@ -19,7 +19,6 @@ from coterie.cli.options import (
     UserColumn,
     Users,
     check_one_source,
-    check_seed,
     dropout_choices,
     read_online,
 )
@@ -135,7 +134,6 @@ def simulate(
 
     if per_round is None:
         raise UsageError("say how many users take part in a round: --per-round 12")
-    check_seed(seed)
     check_one_source(users, dropout, availability)
     details = (("rounds_per_day", rounds_per_day), ("zones", zones), ("swing", swing), ("absence", absence),
                ("groups", groups), ("outage", outage))  # fmt: skip

@@ -28,6 +28,7 @@ from coterie.values.text import KeyNumber, Tone, counted
 AttackRecord = Mapping[str, Any]
 EDGES = (0.001, 0.01, 0.1, 0.5, 1.0)
 """Where the bars of errors end; the last bar has all that are larger."""
+BINS = (*(f"<{edge:g}" for edge in EDGES), f"≥{EDGES[-1]:g}")
 
 
 def scheme_words(scheme: str, privacy: int | None) -> str:
@@ -90,15 +91,12 @@ def attack_caveats(record: AttackRecord) -> tuple[str, ...]:
 
 def attack_sentences(record: AttackRecord) -> tuple[str, ...]:
     """Return a sentence for each scheme: how far off the strongest estimate was, by which method."""
-    sentences = []
-    for each in record["schemes"]:
-        window, error = each["window"], each["error"]
-        sentences.append(
-            f"{scheme_words(each['scheme'], each['privacy']).capitalize()}: by {each['method']} over "
-            f"{counted(window['rounds'], 'round')} the squared relative error of a user's update is "
-            f"{error['median']:.2g} in the median and {error['least']:.2g} at best."
-        )
-    return tuple(sentences)
+    return tuple(
+        f"{scheme_words(each['scheme'], each['privacy']).capitalize()}: by {each['method']} over "
+        f"{counted(each['window']['rounds'], 'round')} the squared relative error of a user's update is "
+        f"{each['error']['median']:.2g} in the median and {each['error']['least']:.2g} at best."
+        for each in record["schemes"]
+    )
 
 
 def attack_page(record: AttackRecord, date: str) -> str:
@@ -141,13 +139,12 @@ def _computed(schemes: Sequence[AttackRecord]) -> tuple[Block, ...]:
         "it takes the sums apart. An error of 0 is the update itself; 1 is as good as an estimate of zero. A user "
         f"whose error is below {FOUND:g} is found."
     )
-    names = _bins()
     bars = tuple((scheme_words(each["scheme"], each["privacy"]), _histogram(each["errors"])) for each in schemes)
     plots = tuple(
         Plot(
             f"Errors: {name}",
-            StackedBars(names, (("users", counts),), "squared relative error"),
-            ", ".join(f"{counted(count, 'user')} {bin_}" for bin_, count in zip(names, counts, strict=True)),
+            StackedBars(BINS, (("users", counts),), "squared relative error"),
+            ", ".join(f"{counted(count, 'user')} {bin_}" for bin_, count in zip(BINS, counts, strict=True)),
             height=180,
         )
         for name, counts in bars
@@ -166,13 +163,6 @@ def _computed(schemes: Sequence[AttackRecord]) -> tuple[Block, ...]:
     )
     columns = ("scheme", "method", "users found", "median error", "mean error", "least error")
     return Text((how,)), Plots(plots), Table("Every method that was tried", columns, rows, words=("method",))
-
-
-def _bins() -> tuple[str, ...]:
-    return (
-        *(f"<{edge:g}" for edge in EDGES),
-        f"≥{EDGES[-1]:g}",
-    )
 
 
 def _histogram(errors: Sequence[float]) -> tuple[int, ...]:
