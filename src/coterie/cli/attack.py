@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int], None]
 
 DEMO = Path("attack-demo")
-RECORD = "attack.json"
 
 
 def attack(
@@ -71,10 +70,13 @@ def attack(
         raise UsageError("give the folder of a run that kept its aggregates, or --demo; see coterie attack --help")
     if demo and window is not None:
         raise UsageError("--window has no effect on the demonstration; leave it out")
+    from coterie.cli.terminal import today
+    from coterie.report.attack import write_attack_report
+
     folder = out or (DEMO if run is None else run / "attack")
     with _progress() as progress:
         record = _demonstrate(folder, progress) if run is None else _attack_run(run, window, folder, progress)
-        files = _write_results(record, folder)
+        files = write_attack_report(record, folder, today())
     if json_:
         schemes = [
             {name: value for name, value in scheme.items() if name != "errors"} for scheme in record["schemes"]
@@ -92,6 +94,7 @@ def attack(
 
 def _attack_run(run: Path, window: int | None, folder: Path, progress: Progress) -> dict[str, Any]:
     from coterie.experiment.attack import attack_run, read_attacked_run
+    from coterie.report.attack import RECORD
     from coterie.storage.files import make_folder_of
 
     progress("reading the run", 0, 2)
@@ -105,6 +108,7 @@ def _attack_run(run: Path, window: int | None, folder: Path, progress: Progress)
 
 def _demonstrate(folder: Path, progress: Progress) -> dict[str, Any]:
     from coterie.experiment.demonstration import Demonstration
+    from coterie.report.attack import RECORD
     from coterie.storage.files import make_folder_of
 
     make_folder_of(folder / RECORD)
@@ -113,32 +117,6 @@ def _demonstrate(folder: Path, progress: Progress) -> dict[str, Any]:
     except KeyboardInterrupt:
         typer.echo(f"coterie: what is trained is kept in {folder}; the same command goes on", err=True)
         raise
-
-
-def _write_results(record: dict[str, Any], folder: Path) -> list[Path]:
-    """Write the record, the page and the figures; return the files."""
-    from coterie.cli.terminal import today
-    from coterie.report.attack import attack_page
-    from coterie.report.figures import can_draw, deviation, reconstruction_grid, reconstruction_histogram
-    from coterie.report.page.html import can_render, write_page
-    from coterie.storage.files import atomic_write
-
-    files = [folder / RECORD]
-    with atomic_write(files[0]) as file:
-        file.write((json.dumps(record) + "\n").encode())
-    if can_draw():
-        files.append(folder / "errors.png")
-        reconstruction_histogram(record, files[-1])
-        if "pictures" in record:
-            files.append(folder / "images.png")
-            reconstruction_grid(record, files[-1])
-        if "deviation" in record:
-            files.append(folder / "deviation.png")
-            deviation(record["deviation"], files[-1])
-    if can_render():
-        files.append(folder / "report.html")
-        write_page(attack_page(record, today()), files[-1])
-    return files
 
 
 def _print(record: dict[str, Any], files: list[Path]) -> None:

@@ -1,13 +1,16 @@
 """What a server can make of many rounds' sums, in words, plots and pictures: the record of an attack as a page."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coterie.attacks.score import FOUND
 from coterie.report.deviation import deviation_section, picture
+from coterie.report.figures import can_draw, deviation, reconstruction_grid, reconstruction_histogram
 from coterie.report.page.blocks import (
     Block,
     Commands,
@@ -22,10 +25,12 @@ from coterie.report.page.blocks import (
     Table,
     Text,
 )
-from coterie.report.page.html import render
+from coterie.report.page.html import can_render, render, write_page
+from coterie.storage.files import write_file
 from coterie.values.text import KeyNumber, Tone, counted
 
 AttackRecord = Mapping[str, Any]
+RECORD = "attack.json"
 EDGES = (0.001, 0.01, 0.1, 0.5, 1.0)
 """Where the bars of errors end; the last bar has all that are larger."""
 BINS = (*(f"<{edge:g}" for edge in EDGES), f"≥{EDGES[-1]:g}")
@@ -97,6 +102,27 @@ def attack_sentences(record: AttackRecord) -> tuple[str, ...]:
         f"{each['error']['median']:.2g} in the median and {each['error']['least']:.2g} at best."
         for each in record["schemes"]
     )
+
+
+def write_attack_report(record: dict[str, Any], folder: Path, date: str) -> list[Path]:
+    """Write the record of an attack, its figures and its page; return the files that were written.
+
+    `date` says when the page was made. Without the packages of coterie[report] only the record is written.
+    """
+    files = [folder / RECORD]
+    write_file(files[0], f"{json.dumps(record)}\n".encode())
+    figures = [("errors.png", reconstruction_histogram, record)]
+    if "pictures" in record:
+        figures.append(("images.png", reconstruction_grid, record))
+    if "deviation" in record:
+        figures.append(("deviation.png", deviation, record["deviation"]))
+    for name, draw, drawn in figures if can_draw() else ():
+        files.append(folder / name)
+        draw(drawn, files[-1])
+    if can_render():
+        files.append(folder / "report.html")
+        write_page(attack_page(record, date), files[-1])
+    return files
 
 
 def attack_page(record: AttackRecord, date: str) -> str:

@@ -91,20 +91,6 @@ def _histograms(records: Mapping[tuple[str, str], ExperimentRecord], kind: str, 
     return _panel(f"{kind}, rate {rate}, 60 rounds", "log10 of the error", "share of users", lines)
 
 
-def simulated_figure(experiment: Experiment, record: ExperimentRecord) -> FigureData | None:
-    """Return the data of the figure of an experiment that trains nothing; None if it has no figure."""
-    match experiment.kind:
-        case "measures":
-            panels = _measures(experiment, record)
-        case "tradeoff":
-            panels = [_tradeoff(experiment, record)]
-        case "threshold":
-            panels = [_threshold(experiment, record)]
-        case _:
-            return None
-    return {"title": experiment.title, "panels": panels}
-
-
 def _mean_and_band(curves: list[dict[int, float]]) -> dict[str, list[float]]:
     """Return the mean of several runs where all were measured, and one standard deviation on both sides."""
     curve = mean_curve("", curves, most=max(map(len, curves)))
@@ -128,7 +114,7 @@ def _measures(experiment: Experiment, record: ExperimentRecord) -> list[dict[str
     return panels
 
 
-def _tradeoff(experiment: Experiment, record: ExperimentRecord) -> dict[str, Any]:
+def _tradeoff(experiment: Experiment, record: ExperimentRecord) -> list[dict[str, Any]]:
     """C over T: a line for each dropout that all users share, and one for dropouts that are drawn."""
     per_round = experiment.spec["selection"]["per_round"]
     levels = [privacy_of(scheme, per_round) for scheme in experiment.schemes]
@@ -136,10 +122,10 @@ def _tradeoff(experiment: Experiment, record: ExperimentRecord) -> dict[str, Any
     for setting in (each.name for each in experiment.settings):
         values = [record["values"][setting][scheme]["value"] for scheme in experiment.schemes]
         lines.append({"name": setting, "x": levels, "y": _round_all(values)})
-    return _panel("trade-off", "privacy level T", "users aggregated per round, C", lines)
+    return [_panel("trade-off", "privacy level T", "users aggregated per round, C", lines)]
 
 
-def _threshold(experiment: Experiment, record: ExperimentRecord) -> dict[str, Any]:
+def _threshold(experiment: Experiment, record: ExperimentRecord) -> list[dict[str, Any]]:
     """The probability that everyone is exposed, over the number of rounds."""
     counts = {int(name.split()[0]): values for name, values in record["values"].items()}
     rounds = sorted(counts)
@@ -147,7 +133,11 @@ def _threshold(experiment: Experiment, record: ExperimentRecord) -> dict[str, An
         {"name": scheme, "x": rounds, "y": [counts[count][scheme]["value"] for count in rounds]}
         for scheme in experiment.schemes
     ]
-    return _panel("everyone exposed", "round", "probability", lines)
+    return [_panel("everyone exposed", "round", "probability", lines)]
+
+
+_SIMULATED = {"measures": _measures, "tradeoff": _tradeoff, "threshold": _threshold}
+"""The panels of an experiment that trains nothing, by its kind; other kinds have no figure."""
 
 
 def _panel(title: str, across: str, up: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -158,16 +148,17 @@ def _round_all(values: Sequence[float]) -> list[float]:
     return [round(value, 5) for value in values]
 
 
-def figure_data(experiment: Experiment, folder: Path) -> dict[str, Any] | None:
+def figure_data(experiment: Experiment, folder: Path) -> FigureData | None:
     """Return the data of an experiment's figure from the records in a folder; None if there is nothing to draw."""
     path = record_path(experiment, folder)
     if experiment.trains:
         curves = accuracy_curves if experiment.kind == "training" else reconstruction_grid
-        data: dict[str, Any] | None = curves(experiment, ResultFile(path).records())
-    else:
-        record = read_simulated(path, experiment.digest)
-        data = None if record is None else simulated_figure(experiment, record)
-    return data if data is not None and data["panels"] else None
+        data = curves(experiment, ResultFile(path).records())
+        return data if data["panels"] else None
+    record, panels = read_simulated(path, experiment.digest), _SIMULATED.get(experiment.kind)
+    if record is None or panels is None:
+        return None
+    return {"title": experiment.title, "panels": panels(experiment, record)}
 
 
 def draw(experiment: Experiment, folder: Path) -> list[Path]:
