@@ -6,6 +6,7 @@ import json
 import math
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -153,9 +154,10 @@ def _print_report(trade_off: TradeOff) -> None:
     )
     kinds = _different_kinds(trade_off)
     options = [option for option in trade_off.options if option.kind in kinds]
-    levels, skipping = _worth_showing(options)
-    options = [option for option in options if option.privacy in levels]
-    table = _wide_table(options, kinds, trade_off.recommended)
+    running, skipping = _worth_showing(options)
+    options = [option for option in options if option.privacy in running]
+    levels = [list(level) for _, level in groupby(options, key=lambda option: option.privacy)]
+    table = _wide_table(levels, kinds, trade_off.recommended)
     if options and Measurement.get(console, console.options.update(width=1000), table).maximum <= console.width:
         console.print(table)
     elif options:
@@ -170,7 +172,7 @@ def _print_report(trade_off: TradeOff) -> None:
         "random selection needs one" + (" · ~ simulated" if not all(o.trade.exact for o in options) else "")
     )
     if options and options[0].churn is not None:
-        console.print(_churn_table(options, kinds))
+        console.print(_churn_table(levels, kinds))
     console.print(f"\n{trade_off.verdict}", style="bold")
     console.print(f"Rule: {RULE}.")
     for warning in trade_off.warnings:
@@ -200,7 +202,7 @@ def _levels(levels: list[int]) -> str:
     return f"{levels[0]} to {levels[-1]}" if len(levels) > 3 else ", ".join(map(str, levels))  # noqa: PLR2004
 
 
-def _wide_table(options: list[Option], kinds: list[str], choice: Option | None) -> Table:
+def _wide_table(levels: list[list[Option]], kinds: list[str], choice: Option | None) -> Table:
     """One row per T, the kinds of plan side by side."""
     from coterie.cli.terminal import table_of
 
@@ -209,8 +211,7 @@ def _wide_table(options: list[Option], kinds: list[str], choice: Option | None) 
         title = kind.replace("-availability", "\navailability")
         columns += [f"{title}\nC", "\nskip", "\nF", "\n×"]
     table = table_of(columns)
-    for start in range(0, len(options), len(kinds)):
-        row = options[start : start + len(kinds)]
+    for row in levels:
         marked = choice is not None and choice.privacy == row[0].privacy
         table.add_row(
             MARK if marked else "",
@@ -250,15 +251,15 @@ def _trade_cells(option: Option) -> tuple[str, str, str, str]:
     )
 
 
-def _churn_table(options: list[Option], kinds: list[str]) -> Table:
+def _churn_table(levels: list[list[Option]], kinds: list[str]) -> Table:
     from coterie.cli.terminal import table_of
 
     columns = ("T", "batches retired", "users stranded", *(f"C {kind}" for kind in kinds))
     rows = []
-    for start in range(0, len(options), len(kinds)):
-        left = [option.churn for option in options[start : start + len(kinds)] if option.churn is not None]
+    for level in levels:
+        left = [option.churn for option in level if option.churn is not None]
         retired, stranded = f"{left[0].retired_batches:.0%}", f"{left[0].stranded_users:.0f}"
-        rows.append((options[start].privacy, retired, stranded, *(f"{churn.cardinality:.2f}" for churn in left)))
+        rows.append((level[0].privacy, retired, stranded, *(f"{churn.cardinality:.2f}" for churn in left)))
     return table_of(columns, rows, wrapped=columns, title="After a year of leavers, nobody joining")
 
 
