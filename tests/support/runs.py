@@ -81,7 +81,7 @@ def simulated(
                 seconds=float(rng.uniform(0.8, 1.3)), **now._asdict(),
             )
         )  # fmt: skip
-    health = None if plan is None else BatchHealth(asked, completed, lost_rounds)
+    health = None if plan is None else BatchHealth(plan, asked, completed, lost_rounds)
     record = RunRecord(head(aggregation, privacy, users, sealed, seed), tuple(rows))
     evidence = Evidence(
         builder.build(),

@@ -26,7 +26,6 @@ from coterie.report.page.html import render
 from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots
 from coterie.report.run.result import BatchHealth
 from coterie.secagg import PROTOCOLS
-from coterie.values import BatchPlan
 from coterie.values.text import KeyNumber, Tone, counted, display_name, listing, number, percent, shortened
 
 LAST_ROUNDS = 25
@@ -67,8 +66,8 @@ def _sections(state: FederationState, warnings: tuple[Alert, ...]) -> Iterator[S
         yield Section("Over the rounds", (_measures(state), *_learning(state)))
     yield Section("What the server has learned", (Text(tuple(_learned(state))),))
     yield Section("What is coming", (Text(tuple(_coming(state))),))
-    if state.snapshot.plan is not None and state.health is not None:
-        yield Section("The batches", tuple(_batches(state, state.snapshot.plan, state.health)))
+    if state.health is not None:
+        yield Section("The batches", tuple(_batches(state, state.health)))
     if state.rounds:
         yield Section("The last rounds", (_last_rounds(state),))
     yield Section("Elsewhere", (_elsewhere(state),))
@@ -192,7 +191,7 @@ def _coming(state: FederationState) -> Iterator[str]:
         yield f"Batch {batch} is retired if it is lost in {counted(left, 'more round')} in a row."
 
 
-def _batches(state: FederationState, plan: BatchPlan, health: BatchHealth) -> Iterator[Block]:
+def _batches(state: FederationState, health: BatchHealth) -> Iterator[Block]:
     rows: list[tuple[str, int, str]] = []
     for batch in health.worst_first().tolist():
         if batch not in state.reasons or len(rows) == MOST_LOSSES:
@@ -204,7 +203,7 @@ def _batches(state: FederationState, plan: BatchPlan, health: BatchHealth) -> It
         caption = f"Who kept a batch from completing, in the last {RECENT} rounds."
         columns = ("batch", "lost in a row", "why")
         yield Table(caption, columns, tuple(rows), words=("why",))
-    yield from batch_blocks(health, plan)
+    yield from batch_blocks(health)
 
 
 def _last_rounds(state: FederationState) -> Table:

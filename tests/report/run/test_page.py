@@ -116,7 +116,7 @@ def test_rounds_without_a_measurement_are_left_out_of_the_curves():
 def test_the_worst_batches_are_those_lost_most_often():
     """The table begins with the largest share of lost rounds, and counts add up to the words above it."""
     run = simulated(lost=0.05)
-    words, plots, worst, _ = batch_blocks(run.health, run.plan)
+    words, plots, worst, _ = batch_blocks(run.health)
     shares = [row[3] / row[1] for row in worst.rows]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == max(run.health.lost / np.maximum(run.health.asked, 1))

@@ -66,8 +66,8 @@ def run_page(result: RunResult, date: str) -> str:
         Section("Privacy, fairness and use", (measures,)),
         Section("Who took part", _who(result)),
     ]
-    if result.plan is not None and result.health is not None:
-        sections.append(Section("How the batches fared", batch_blocks(result.health, result.plan), printed=False))
+    if result.health is not None:
+        sections.append(Section("How the batches fared", batch_blocks(result.health), printed=False))
     sections += [
         Section("What is guaranteed", (guaranteed(verdict, result.aggregation),)),
         Section("What is not guaranteed", (not_guaranteed(verdict),)),

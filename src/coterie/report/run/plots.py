@@ -84,18 +84,19 @@ def users_plot(log: ParticipationLog, plan: BatchPlan | None) -> Plot:
     return participation_plot(log, np.pad(plan.batch_of, (0, log.users - plan.users), constant_values=-1))
 
 
-def batch_blocks(health: BatchHealth, plan: BatchPlan) -> tuple[Block, ...]:
+def batch_blocks(health: BatchHealth) -> tuple[Block, ...]:
     """Return how the batches fared: in words, as bars, and as a table of the worst."""
+    plan = health.plan
     if len(plan) == 0:
         return (Text(("No batch is left: every one has lost a member for good.",)),)
     order = health.worst_first()
-    table = _batch_table("The batches that were lost most often, worst first.", order[:MOST_WORST], health, plan)
-    blocks: list[Block] = [Text((_batch_words(health, plan),)), Plots((_bars(health, order),)), table]
+    table = _batch_table("The batches that were lost most often, worst first.", order[:MOST_WORST], health)
+    blocks: list[Block] = [Text((_batch_words(health),)), Plots((_bars(health, order),)), table]
     if len(plan) > MOST_WORST:
         batches, caption = np.sort(order[:MOST_BATCHES]), "Every batch."
         if len(plan) > MOST_BATCHES:
             caption = f"The {number(MOST_BATCHES)} worst of {number(len(plan))} batches."
-        blocks.append(Details("All batches", (_batch_table(caption, batches, health, plan),)))
+        blocks.append(Details("All batches", (_batch_table(caption, batches, health),)))
     return tuple(blocks)
 
 
@@ -113,7 +114,8 @@ def _from_to(what: str, line: Curve, text: Callable[[float], str]) -> str:
     return f"{what}: {text(line.y[0])} after round {line.x[0]}, {text(line.y[-1])} after round {line.x[-1]}."
 
 
-def _batch_words(health: BatchHealth, plan: BatchPlan) -> str:
+def _batch_words(health: BatchHealth) -> str:
+    plan = health.plan
     asked, completed, lost = (int(values.sum()) for values in (health.asked, health.completed, health.lost))
     low, high = int(plan.sizes.min()), int(plan.sizes.max())
     sizes = f"{low} users" if low == high else f"{low} to {high} users"
@@ -146,7 +148,7 @@ def _bars(health: BatchHealth, order: IntArray) -> Plot:
     return Plot("Rounds of each batch", chart, caption, wide=True)
 
 
-def _batch_table(caption: str, batches: IntArray, health: BatchHealth, plan: BatchPlan) -> Table:
+def _batch_table(caption: str, batches: IntArray, health: BatchHealth) -> Table:
     columns = ("batch", "asked", "completed", "lost on the way", "share lost", "users")
     rows = tuple(
         (
@@ -155,7 +157,7 @@ def _batch_table(caption: str, batches: IntArray, health: BatchHealth, plan: Bat
             int(health.completed[batch]),
             int(health.lost[batch]),
             percent(float(health.lost_share[batch])) if health.asked[batch] else "–",
-            _members(plan, batch),
+            _members(health.plan, batch),
         )
         for batch in batches.tolist()
     )

@@ -27,12 +27,13 @@ from coterie.values.text import counted, display_name, listing
 
 @dataclass(frozen=True, eq=False)
 class BatchHealth:
-    """For each batch of a plan: the rounds it was asked in, completed, and lost members in.
+    """A plan, and for each batch of it: the rounds it was asked in, completed, and lost members in.
 
     A round that was given up as a whole counts as asked only. So does one without a seal that went on with a part
     of the batch.
     """
 
+    plan: BatchPlan
     asked: IntArray
     completed: IntArray
     lost: IntArray
@@ -45,7 +46,7 @@ class BatchHealth:
         asked = snapshot.asked.copy()
         if (current := snapshot.open_round) is not None and current.cohort is not None:
             asked[current.cohort.batches] -= 1
-        return cls(asked, snapshot.included, snapshot.lost)
+        return cls(snapshot.plan, asked, snapshot.included, snapshot.lost)
 
     @property
     def lost_share(self) -> FloatArray:
@@ -55,7 +56,8 @@ class BatchHealth:
     def worst_first(self) -> IntArray:
         """Return the batches, those with the largest share of lost rounds first, then those asked least.
 
-        >>> BatchHealth(np.array([4, 0, 4]), np.array([4, 0, 3]), np.array([0, 0, 1])).worst_first().tolist()
+        >>> plan = BatchPlan.from_batches(3, 1, [[0], [1], [2]])
+        >>> BatchHealth(plan, np.array([4, 0, 4]), np.array([4, 0, 3]), np.array([0, 0, 1])).worst_first().tolist()
         [2, 1, 0]
         """
         return np.lexsort((np.arange(len(self.asked)), self.asked, -self.lost_share))
