@@ -19,9 +19,9 @@ EXIT_INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
 
 
-def check_seed(seed: int) -> int:
+def check_seed(seed: int | None) -> int | None:
     """Refuse a seed that the generators do not take."""
-    if seed < 0:
+    if seed is not None and seed < 0:
         raise UsageError(f"--seed is {seed}: give a whole number from 0 up")
     return seed
 

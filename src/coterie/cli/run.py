@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from coterie.cli.options import Json, check_torch, dropout_choices, seed_list
+from coterie.cli.options import Json, check_seed, check_torch, dropout_choices, seed_list
 from coterie.errors import CoterieError, UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ def run(
     ] = False,
     rounds: Annotated[int | None, typer.Option(help="The number of rounds (J).")] = None,
     device: Annotated[str | None, typer.Option(help="auto (a GPU if there is one), cpu or cuda.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed for everything that is drawn.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed for everything that is drawn.", callback=check_seed)
+    ] = None,
     seeds: Annotated[
         str | None, typer.Option(help="One run per seed (0-4 or 0,3,7), each in a folder inside --out, compared.")
     ] = None,
