@@ -22,7 +22,7 @@ from coterie.selection import (
     shuffled,
     uniform,
 )
-from coterie.selection.selectors import NAMES_WITHOUT_T, VARIANTS
+from coterie.selection.schemes import SCHEME_NAMES, knows_users, privacy_of
 
 USERS, PER_ROUND = 24, 8
 DROPOUT = np.random.default_rng(0).choice([0.1, 0.3, 0.5], USERS)
@@ -84,6 +84,14 @@ def test_what_a_scheme_must_know_is_asked_for(name, message):
 )
 def test_every_name_is_where_people_look_for_it(text, batches):
     """Spec, help and documentation name all schemes, and every name that they could type makes a selector."""
-    for name in (*NAMES_WITHOUT_T, batches, *(f"{batches}-{variant}" for variant in VARIANTS)):
+    for name in (name.replace("T6", batches) for name in SCHEME_NAMES):
         assert re.search(rf"\b{name}\b", text), name
         selector_named(name, USERS, PER_ROUND, DROPOUT, rng=rng(), record=RECORD)
+
+
+@pytest.mark.parametrize("ask", [lambda name: privacy_of(name, PER_ROUND), knows_users], ids=["T", "knows users"])
+@pytest.mark.parametrize("name", ["randm", "T4-sorted30", "T4-mixed", "T-4", "partition-dealt"])
+def test_a_name_that_no_scheme_has_is_refused_whatever_is_asked(ask, name):
+    """It has no T either: a level that nobody keeps must not be told."""
+    with pytest.raises(UsageError, match=f"there is no scheme '{name}'"):
+        ask(name)

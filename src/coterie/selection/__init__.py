@@ -27,6 +27,7 @@ from coterie.selection.plans import (
     mix,
     shuffled,
 )
+from coterie.selection.schemes import knows_users, privacy_of, selector_named
 from coterie.selection.selectors import (
     BatchSelector,
     BernoulliSelector,
@@ -34,11 +35,8 @@ from coterie.selection.selectors import (
     RandomSelector,
     Selector,
     WeightedRandomSelector,
-    knows_users,
     least_served,
     one_least_served,
-    privacy_of,
-    selector_named,
     uniform,
     user_partition,
 )

@@ -1,26 +1,15 @@
-"""Selectors: who takes part in a round, by the names that people give them too."""
+"""Selectors: who takes part in a round."""
 
-import difflib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.selection.plans import (
-    Family,
-    by_availability,
-    by_co_availability,
-    consecutive,
-    dealt,
-    even_cuts,
-    mix,
-    shuffled,
-)
-from coterie.values import AvailabilityLog, BatchPlan, BoolArray, Cohort, FloatArray, IntArray
+from coterie.selection.plans import Family, even_cuts
+from coterie.values import BatchPlan, BoolArray, Cohort, FloatArray, IntArray
 from coterie.values.checks import check_count, check_parameters, check_probability
 
 NO_BATCHES: IntArray = np.zeros(0, dtype=np.int64)
@@ -258,94 +247,3 @@ def user_partition(users: int, per_round: int) -> BatchSelector:
     groups = -(-users // per_round)
     plan = BatchPlan(users, users // groups, np.arange(users), even_cuts(users, groups))
     return BatchSelector(plan, per_round)
-
-
-NAMES_WITHOUT_T = ("random", "weighted", "partition", "bernoulli")
-VARIANTS = ("text", "uniform", "sorted", "mixed30", "together", "shuffled", "dealt")
-"""What can stand behind T6-; the number of mixed30 is any share in percent."""
-SCHEMES = ", ".join((*NAMES_WITHOUT_T, "T6 (any T)", *(f"T6-{variant}" for variant in VARIANTS)))
-"""The names, for people to read."""
-
-_T = TypeVar("_T")
-_DROPOUT = "each user's dropout; leave out --redraw"
-_RECORD = "who was online when; give a record of availability"
-_ORDERS = {"text": one_least_served, "uniform": uniform}
-_VARIANT = "|".join(VARIANTS).replace("mixed30", r"mixed\d{1,3}")
-_BATCHES = re.compile(rf"[Tt](\d{{1,9}})(?:-({_VARIANT}))?")
-_MADE_FOR_USERS = ("sorted", "mixed", "together")
-
-
-def privacy_of(scheme: str, per_round: int) -> int:
-    """Return the T of a scheme: as its name says, K of a partition, and 1 where users are chosen one by one.
-
-    >>> [privacy_of(scheme, per_round=12) for scheme in ("T6-sorted", "partition", "random")]
-    [6, 12, 1]
-    """
-    parts = _BATCHES.fullmatch(scheme)
-    return int(parts[1]) if parts else per_round if scheme == "partition" else 1
-
-
-def knows_users(scheme: str) -> bool:
-    """Return whether a scheme's plan is made for its users: by their dropout, or by when they are online.
-
-    >>> knows_users("T6-mixed30"), knows_users("T6-dealt")
-    (True, False)
-    """
-    parts = _BATCHES.fullmatch(scheme)
-    return parts is not None and (parts[2] or "").startswith(_MADE_FOR_USERS)
-
-
-def selector_named(
-    name: str,
-    users: int,
-    per_round: int,
-    dropout: FloatArray | None,
-    *,
-    rng: np.random.Generator,
-    record: AvailabilityLog | None = None,
-) -> Selector:
-    """Return the selector of a scheme; `dropout` is each user's, or None if nobody knows it.
-
-    `rng` places users where a plan does that at random (mixed, shuffled); `record` says who was online when in
-    earlier rounds, for batches of users who are online together.
-
-    >>> selector_named("T4", users=12, per_round=8, dropout=None, rng=np.random.default_rng(0)).plan
-    BatchPlan(12 users, 3 batches of 4, privacy 4)
-    >>> selector_named("randm", users=12, per_round=8, dropout=None, rng=np.random.default_rng(0))
-    Traceback (most recent call last):
-    coterie.errors.UsageError: there is no scheme 'randm'; did you mean random? known are random, weighted, partition, bernoulli, T6 (any T), T6-text, T6-uniform, T6-sorted, T6-mixed30, T6-together, T6-shuffled, T6-dealt
-    """  # noqa: E501 - the message is one line
-    match name:
-        case "random":
-            return RandomSelector(per_round)
-        case "weighted":
-            return WeightedRandomSelector(per_round)
-        case "partition":
-            return user_partition(users, per_round)
-        case "bernoulli":
-            return BernoulliSelector.expecting(users, per_round, float(_known(dropout, name, _DROPOUT).mean()))
-    parts = _BATCHES.fullmatch(name)
-    if parts is None:
-        near = difflib.get_close_matches(name.lower(), NAMES_WITHOUT_T, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"there is no scheme {name!r}; {hint}known are {SCHEMES}")
-    privacy, variant = int(parts[1]), parts[2] or ""
-    if variant == "sorted":
-        plan = by_availability(_known(dropout, name, _DROPOUT), privacy)
-    elif variant.startswith("mixed"):
-        share = int(variant.removeprefix("mixed")) / 100
-        plan = mix(by_availability(_known(dropout, name, _DROPOUT), privacy), share, rng)
-    elif variant == "together":
-        plan = by_co_availability(_known(record, name, _RECORD), privacy)
-    elif variant == "shuffled":
-        plan = shuffled(users, privacy, rng)
-    else:
-        plan = dealt(users, privacy) if variant == "dealt" else consecutive(users, privacy)
-    return BatchSelector(plan, per_round, _ORDERS.get(variant, least_served))
-
-
-def _known(value: _T | None, name: str, what: str) -> _T:
-    """Return what a scheme must know; refuse the scheme where nobody knows it."""
-    if value is None:
-        raise UsageError(f"the scheme {name} must know {what}")
-    return value
