@@ -75,6 +75,8 @@ def plan(
 
       coterie plan --per-round 50 --availability online.csv --out plan.json --plot trade-off.svg
 
+      coterie plan --users 120 --per-round 12 --dropout 0.3 --deal --out plan.json
+
       coterie plan --users 10000 --per-round 200 --privacy 8 --dropout 0.2 --churn 0.1 --json
     """
     from coterie import planning
@@ -175,6 +177,11 @@ def _print_report(trade_off: TradeOff) -> None:
         console.print(_churn_table(levels, kinds))
     console.print(f"\n{trade_off.verdict}", style="bold")
     console.print(f"Rule: {RULE}.")
+    if trade_off.recommended is not None and trade_off.recommended.kind == "consecutive":
+        console.print(
+            "Its batches are of users with consecutive numbers. Where the numbering goes with their data (a label, "
+            "a site), --deal keeps batches mixed."
+        )
     for warning in trade_off.warnings:
         console.print(f"Warning: {warning}", style="yellow")
 

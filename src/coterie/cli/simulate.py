@@ -41,7 +41,9 @@ def simulate(
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option(help="Adds the scheme `plan`: the batches of this file, as `coterie plan` wrote it."),
+        typer.Option(
+            help="Adds the scheme `plan`: the batches of this file, as `coterie plan` wrote it. It also says N."
+        ),
     ] = None,
     rounds: Annotated[
         int, typer.Option(help="J, rounds in each trial (200 unless given).", show_default=False)
@@ -134,6 +136,9 @@ def simulate(
 
     if per_round is None:
         raise UsageError("say how many users take part in a round: --per-round 12")
+    batches = None if plan is None else read_plan(plan)
+    if users is None and batches is not None and availability is None:
+        users = batches.users
     check_one_source(users, dropout, availability)
     details = (("rounds_per_day", rounds_per_day), ("zones", zones), ("swing", swing), ("absence", absence),
                ("groups", groups), ("outage", outage))  # fmt: skip
@@ -157,7 +162,7 @@ def simulate(
                 per_round=per_round,
                 users=users if online is None else None,
                 schemes=None if schemes is None else [name.strip() for name in schemes.split(",")],
-                plan=None if plan is None else read_plan(plan),
+                plan=batches,
                 rounds=rounds,
                 trials=trials,
                 dropout=choices,

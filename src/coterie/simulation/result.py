@@ -197,8 +197,8 @@ def simulate(
     """Simulate selection schemes, and measure what they give away and what they cost.
 
     Schemes are named as `coterie simulate --help` lists them, or are a selector of your own as `Scheme(name,
-    selector)`; a `plan` (or its file) is one more. Users are away
-    with the probability `dropout` (one for all, or several from which each user's is drawn with `seed`), as a
+    selector)`; a `plan` (or its file) is one more, and says how many users there are unless `users` does. Users
+    are away with the probability `dropout` (one for all, or several from which each user's is drawn with `seed`), as a
     record of `availability` says (a log, or its file), or as a model of `coterie.selection` does. A chosen user is
     `lost` mid-round with that probability; users leave for good and join at a rate per round. `progress` is given
     the growing result after every trial.
@@ -212,6 +212,12 @@ def simulate(
     (30,)
     """
     check_count(rounds, "the number of rounds")
+    if plan is not None and not isinstance(plan, BatchPlan):
+        from coterie.storage.plans import read_plan
+
+        plan = read_plan(plan)
+    if users is None and plan is not None and dropout is not None:
+        users = plan.users
     check_size(users)
     room = room_for_newcomers(joining, rounds)
     model, present, shares, description = _availability(users, dropout, availability, room, seed)
@@ -222,10 +228,6 @@ def simulate(
         for name in wanted
         if isinstance(name, str)
     ]
-    if plan is not None and not isinstance(plan, BatchPlan):
-        from coterie.storage.plans import read_plan
-
-        plan = read_plan(plan)
     own = (each for each in wanted if isinstance(each, Scheme))
     all_schemes = (*schemes_of(selectors, plan, present, per_round, lost), *own)
     simulation = Simulation(present, per_round, rounds, all_schemes, model, seed, lost, leaving, joining)
