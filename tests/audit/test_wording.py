@@ -6,8 +6,9 @@ from html import unescape
 from io import StringIO
 
 import pytest
-import rich.console
+from rich.console import Console
 
+from coterie.cli import terminal
 from coterie.cli.audit import print_verdict
 from coterie.report.audit.page import audit_page
 from support.audit.verdicts import KINDS, verdicts
@@ -23,8 +24,7 @@ def squeezed(text):
 def console_of(verdict, monkeypatch, width=80):
     """What the terminal shows of a verdict."""
     out = StringIO()
-    console = rich.console.Console
-    monkeypatch.setattr(rich.console, "Console", lambda **options: console(file=out, width=width, **options))
+    monkeypatch.setattr(terminal, "Console", lambda **options: Console(file=out, width=width, **options))
     print_verdict(verdict)
     return out.getvalue()
 

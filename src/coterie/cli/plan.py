@@ -179,8 +179,8 @@ def _print_report(trade_off: TradeOff) -> None:
     console.print(f"Rule: {RULE}.")
     if trade_off.recommended is not None and trade_off.recommended.kind == "consecutive":
         console.print(
-            "Its batches are of users with consecutive numbers. Where the numbering goes with their data (a label, "
-            "a site), --deal keeps batches mixed."
+            "Its batches are of users with consecutive numbers. Where the numbering goes with their data (a "
+            "label, a site), --deal keeps batches mixed."
         )
     for warning in trade_off.warnings:
         console.print(f"Warning: {warning}", style="yellow")
