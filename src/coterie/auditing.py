@@ -148,11 +148,11 @@ def _from_place(
 
     `columns` are the options of `read_log` for what it guesses wrongly.
     """
-    from coterie.ledger.store import FILE, is_url
+    from coterie.ledger.store import FILE, is_postgres_url
     from coterie.logs import read_log
 
     path = Path(place)
-    url = is_url(place)
+    url = is_postgres_url(place)
     scheme, mark, _ = str(place).partition("://")
     if mark and not url:  # the rest may hold a password
         raise UsageError(f"{scheme}:// cannot be read; fetch the log and give its file, or a postgresql:// URL")

@@ -16,7 +16,7 @@ from flint import fmpz_mat
 from coterie import BatchPlan, LogBuilder, ParticipationLog, __version__
 from coterie.audit import strong_level
 from coterie.ledger import Ledger
-from coterie.ledger.store import is_url
+from coterie.ledger.store import is_postgres_url
 from coterie.logs import write_log
 from coterie.storage.plans import write_plan
 from support.audit import rational
@@ -308,7 +308,7 @@ def test_a_password_is_never_shown(postgres, tmp_path):
     """Neither the terminal nor the page tells the password in a PostgreSQL URL."""
     place = fresh_ledger(postgres)
     federation(place).close()
-    assert is_url(place)
+    assert is_postgres_url(place)
     secret = place + ("&" if "?" in place else "?") + "password=s3cret"
     run = coterie("audit", secret, "--html", tmp_path / "page.html")
     assert run.returncode == 0

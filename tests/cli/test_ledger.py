@@ -55,7 +55,7 @@ def test_show_as_json_is_one_object(path):
     ]
     assert record["last"][0]["metrics"] == {"loss": 0.5, "accuracy": 0.75}
     assert record["last"][0]["opened"] == "2023-11-14T22:13:24.000+00:00"
-    assert record["batches"][1] == {"batch": 1, "asked": 2, "learned": 0, "lost": 2}
+    assert record["batches"][1] == {"batch": 1, "asked": 2, "included": 0, "lost": 2}
     few = json.loads(coterie("ledger", "show", path, "--json", "--rounds", "2").stdout)
     assert [each["round"] for each in few["last"]] == [3, 4]
 

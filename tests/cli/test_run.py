@@ -165,14 +165,14 @@ def test_numbers_that_are_not_finite_end_the_run_in_one_line(data, called, tmp_p
     out = tmp_path / "run"
     changes = {"training__learning_rate": 1e30, "training__epochs": 3}
     file = write_spec(tiny_spec(data, protocol, **changes), tmp_path / "spec.toml")
-    begin = "coterie: training gave numbers that are not finite in round"
+    begin = "coterie: training gave numbers that are not finite after"
     code, lines = called(file, "--out", out)
     assert code == 2
-    assert lines[-1].startswith(f"{begin} 0 for all 6 users (user-")
+    assert lines[-1].startswith(f"{begin} 0 rounds for all 6 users (user-")
     assert lines[-2] == f"Stopped after 0 of {ROUNDS} rounds; begin a new run with another spec"
     code, lines = called("--resume", out)  # the abandoned round was a step: the next one follows
     assert code == 2
-    assert lines[-1].startswith(f"{begin} 1 for all ")
+    assert lines[-1].startswith(f"{begin} 1 round for all ")
     assert verify(out).sound
     with Ledger.open(out, read_only=True) as ledger:
         assert [each.state for each in ledger.rounds()] == [State.ABANDONED, State.ABANDONED]
@@ -186,7 +186,7 @@ def test_a_loss_that_is_not_finite_is_left_out_of_the_record(data, called, tmp_p
     file = write_spec(tiny_spec(data, "plain", training__learning_rate=1e30), tmp_path / "spec.toml")
     code, lines = called(file, "--out", out)
     assert code == 2
-    assert "not finite in round 1 for" in lines[-1]
+    assert "not finite after 1 round for" in lines[-1]
     (row,) = read_record(out / "record.jsonl").rows
     assert (row.outcome, row.loss) == ("committed", None)
     assert row.accuracy is not None
@@ -254,7 +254,7 @@ def test_a_run_is_resumed_as_it_was_begun(ended, called, options):
     code, lines = called("--resume", ended[0], *options)
     assert code == 2
     (line,) = lines
-    assert line.startswith("coterie: --resume goes on with a run as it was begun; add --rounds (to extend it), ")
+    assert line.startswith("coterie: --resume goes on with a run as it was begun; beside it only --rounds (to extend it), ")
 
 
 def test_a_run_is_extended_from_the_command_line(data, called, tmp_path):

@@ -81,7 +81,7 @@ def test_what_was_learned_is_on_record_before_it_is_returned(place, ledger):
 
 
 def test_a_result_can_be_kept_before_it_is_committed(place, ledger):
-    """`keep` has the result while the round is still open; if it fails, the round counts as one that died."""
+    """`before_commit` has the result while the round is open; if it fails, the round counts as one that died."""
     runner, kept = coordinator(ledger), []
 
     def keep(outcome):

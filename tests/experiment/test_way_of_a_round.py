@@ -10,7 +10,7 @@ from support.experiment.tiny import tiny_spec
 
 PACKAGE = Path(coterie.__file__).parent
 DOCS = PACKAGE.parents[1] / "docs"
-BEFORE_AND_AFTER = {"experiment/spec.py", "report/run/result.py", "report/run/page.py"}
+BEFORE_AND_AFTER = {"experiment/spec.py", "experiment/setup.py", "report/run/result.py", "report/run/page.py"}
 """What is read before the first round and after the last."""
 
 

@@ -72,7 +72,7 @@ def chartered(plan, *batches):
         ([PLANNED], events.Unfinished(0, ""), "cannot be left unfinished: no round is open"),
         ([PLANNED, opened(0, [0]), closed(0)], closed(0), "no round is open"),
         ([PLANNED, opened(0, [0])], closed(0, [1]), "names a user who was not asked"),
-        ([PLANNED, opened(0, [0])], closed(0, [0, 1], whole=False), "must be named as such"),
+        ([PLANNED, opened(0, [0])], closed(0, [0, 1], whole=False), "name them by batch"),
         ([PLANNED, opened(0, [0])], closed(0, [2], whole=False), "names a user who was not asked"),
         (
             [PLANNED, opened(0, [0])],
@@ -92,7 +92,7 @@ def chartered(plan, *batches):
         ([PLANNED, opened(0, [0])], closed(0, [0], alone=[2]), "a user is named as alone who was not asked"),
         ([], events.Noted(0, {}, {}), "round 0 is not known"),
         ([], events.Exposed(0, NONE, np.array([1])), "round 0 is not known"),
-        ([PLANNED, opened(0, [0])], events.Exposed(0, NONE, np.array([1])), "round 0 is open"),
+        ([PLANNED, opened(0, [0])], events.Exposed(0, NONE, np.array([1])), "round 0 is still open"),
         ([events.Skipped(0, "")], events.Exposed(0, NONE, NOBODY), "names nobody"),
         ([events.Skipped(0, "")], events.Exposed(0, NONE, np.array([6])), "not enrolled"),
         ([PLANNED], chartered(2, 0), "plan 1 is in force"),

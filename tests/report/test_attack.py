@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from coterie.report.attack import attack_caveats, attack_page, attack_sentences, attack_verdict
+from coterie.experiment.attack import METHODS
+from coterie.report.attack import EXPLANATIONS, attack_caveats, attack_page, attack_sentences, attack_verdict
 from coterie.report.figures import reconstruction_grid, reconstruction_histogram
 from coterie.report.page.html import write_page
 from support.browser import visit
@@ -123,3 +124,8 @@ def test_figures_are_drawn_from_the_record(tmp_path):
     reconstruction_grid(again, tmp_path / "images.png")
     assert "20 of 20 found" in (tmp_path / "errors.svg").read_text()
     assert (tmp_path / "images.png").stat().st_size > 5000
+
+
+def test_every_method_that_is_tried_is_explained():
+    """A method of disaggregation that joins `METHODS` has its words on the page, under its own name."""
+    assert {method.name.capitalize() for method in METHODS} <= EXPLANATIONS.keys()

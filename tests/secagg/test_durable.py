@@ -236,5 +236,5 @@ def test_protocols_with_large_secrets_are_refused():
     membership = Membership(
         "ana", IdentityKey.generate(), configuration(), TrustServerForIdentities(), MemoryStore()
     )
-    with pytest.raises(UsageError, match="takes no part in lightsecagg"):
+    with pytest.raises(UsageError, match="cannot run lightsecagg"):
         DurableClient(membership, MemoryStore())

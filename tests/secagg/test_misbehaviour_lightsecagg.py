@@ -114,7 +114,7 @@ def test_a_coded_mask_is_never_used_again():
             if (user, phase, way) == (midway.me.user, 1, "from"):
                 participant = midway.me._rounds[SCOPE]  # noqa: SLF001 - its secrets
                 masks.append(participant._seed.reveal())  # noqa: SLF001
-                shares.append(participant._shares[participant._mine])  # noqa: SLF001
+                shares.append(participant._shares[participant._own_position])  # noqa: SLF001
             return False
 
         run_round(server, midway.clients, midway.batches.train, loses=watch)

@@ -25,7 +25,7 @@ def test_levels_that_are_not_derived_are_refused(change):
     derived = charter.quantiser.levels
     assert derived == (2**32 - 1) // 60 + 1
     levels = derived + change
-    enrolling.refuses(raw_charter(charter, levels=levels), f"levels are {levels}; .* follow {derived}")
+    enrolling.refuses(raw_charter(charter, levels=levels), f"it states {levels} levels; .* give {derived}")
 
 
 @pytest.mark.parametrize(

@@ -275,10 +275,13 @@ def test_with_a_least_size_a_round_goes_on_with_the_batches_that_are_there(batch
     there = plan.users_of(np.array([1, 2])).tolist()
     assert BatchSelector(plan, plan.users).choose(available, counts, rng) is None
     for least in (1, len(there)):
-        assert BatchSelector(plan, plan.users, least=least).choose(available, counts, rng).users.tolist() == there
-    assert BatchSelector(plan, plan.users, least=len(there) + 1).choose(available, counts, rng) is None
+        assert (
+            BatchSelector(plan, plan.users, least_users=least).choose(available, counts, rng).users.tolist()
+            == there
+        )
+    assert BatchSelector(plan, plan.users, least_users=len(there) + 1).choose(available, counts, rng) is None
     nobody = np.zeros(plan.users, dtype=bool)
-    assert BatchSelector(plan, plan.users, least=1).choose(nobody, counts, rng) is None
+    assert BatchSelector(plan, plan.users, least_users=1).choose(nobody, counts, rng) is None
 
 
 def test_the_least_served_spare_batches_are_asked():

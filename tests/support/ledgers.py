@@ -10,7 +10,7 @@ import numpy as np
 from coterie import BatchPlan, Cohort
 from coterie.ledger import Ledger, events
 from coterie.ledger.events import Lists, encode
-from coterie.ledger.store import is_url
+from coterie.ledger.store import is_postgres_url
 
 DATABASES = ("sqlite", "postgres")
 NAMES = [f"user {index}" for index in range(12)]
@@ -93,7 +93,7 @@ def round_as_plain(each):
 @contextlib.contextmanager
 def database(location):
     """Give a function that runs SQL behind the ledger's back; parameters are written as ?."""
-    if is_url(location):
+    if is_postgres_url(location):
         import psycopg
 
         url, _, name = location.rpartition("ledger=")

@@ -201,6 +201,8 @@ def _hash(head: str | None) -> bytes | None:
 
 
 def _record(place: str, snapshot: Snapshot, rounds: tuple[Round, ...]) -> dict[str, Any]:
+    import numpy as np
+
     plan = snapshot.plan
     return {
         "ledger": snapshot.id,
@@ -224,9 +226,9 @@ def _record(place: str, snapshot: Snapshot, rounds: tuple[Round, ...]) -> dict[s
         "files": dict(snapshot.files),
         "last": [_round_record(each) for each in rounds],
         "batches": [
-            {"batch": batch, "asked": asked, "learned": learned, "lost": lost}
-            for batch, (asked, learned, lost) in enumerate(
-                zip(snapshot.asked.tolist(), snapshot.included.tolist(), snapshot.lost.tolist(), strict=True)
+            {"batch": batch, "asked": asked, "included": included, "lost": lost}
+            for batch, (asked, included, lost) in enumerate(
+                np.stack((snapshot.times_asked, snapshot.times_included, snapshot.times_lost), axis=1).tolist()
             )
         ],
         "retired": [_change(each) for each in snapshot.retired],
@@ -283,7 +285,7 @@ def _print(place: str, snapshot: Snapshot, rounds: tuple[Round, ...]) -> None:
         console.print(", ".join(f"{count} {state}" for state, count in snapshot.states.items() if count))
     for concerned, what in _remarks(snapshot):
         console.print(f"{what}: round {listing(map(str, concerned), 20)}", style="yellow")
-    if len(snapshot.asked) and snapshot.next_round:
+    if len(snapshot.times_asked) and snapshot.next_round:
         console.print()
         console.print("Batches lost most often, then asked least:")
         console.print(_batches_table(snapshot))
@@ -331,8 +333,10 @@ def _batches_table(snapshot: Snapshot) -> Table:
 
     from coterie.cli.terminal import table_of
 
-    worst = np.lexsort((snapshot.asked, -snapshot.lost))[:BATCHES_SHOWN]
+    worst = np.lexsort((snapshot.times_asked, -snapshot.times_lost))[:BATCHES_SHOWN]
     rows = zip(
-        worst, *(counts[worst] for counts in (snapshot.asked, snapshot.included, snapshot.lost)), strict=True
+        worst,
+        *(counts[worst] for counts in (snapshot.times_asked, snapshot.times_included, snapshot.times_lost)),
+        strict=True,
     )
     return table_of(("batch", "asked", "included", "lost"), rows)

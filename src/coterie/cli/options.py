@@ -46,7 +46,7 @@ SeedOption = Annotated[
         help="Seed for everything that is drawn (0 unless given).", callback=check_seed, show_default=False
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
 def dropout_choices(text: str) -> list[float]:

@@ -54,7 +54,7 @@ def plan(
         typer.Option(
             "--deal",
             help="Deal users out to batches like cards, in place of consecutive ones, and recommend no other "
-            "plan: for users whose numbering goes with their data (a label, a site).",
+            "plan: for users who are numbered in the order of their data (labels, sites).",
         ),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the recommended plan to this JSON file.")] = None,
@@ -179,8 +179,8 @@ def _print_report(trade_off: TradeOff) -> None:
     console.print(f"Rule: {RULE}.")
     if trade_off.recommended is not None and trade_off.recommended.kind == "consecutive":
         console.print(
-            "Its batches are of users with consecutive numbers. Where the numbering goes with their data (a "
-            "label, a site), --deal keeps batches mixed."
+            "Its batches are of users with consecutive numbers. If users are numbered in the order of their data "
+            "(labels, sites), --deal keeps batches mixed."
         )
     for warning in trade_off.warnings:
         console.print(f"Warning: {warning}", style="yellow")

@@ -61,7 +61,9 @@ def run(
         str | None,
         typer.Option(help="T4 (batches of 4, or any T), random, weighted, partition, bernoulli, T4-sorted …"),
     ] = None,
-    privacy: Annotated[int | None, typer.Option(help="T: the same as --scheme with T and this number.")] = None,
+    privacy: Annotated[
+        int | None, typer.Option(help="Batch size T; --privacy 4 is short for --scheme T4.")
+    ] = None,
     dropout: Annotated[
         str | None,
         typer.Option(help="Probability to be away: one for all (0.3), several to draw from, or by-label."),
@@ -93,7 +95,9 @@ def run(
     seeds: Annotated[
         str | None, typer.Option(help="One run per seed (0-4 or 0,3,7), each in a folder inside --out, compared.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="New folder for the run (runs/ and the time).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for the run; unless given, runs/ and the time.")
+    ] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the run in this folder; --rounds extends it.")
     ] = None,
@@ -106,7 +110,8 @@ def run(
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Clients that train side by side on a CPU, one core each (all cores). Decides no result."
+            help="Clients that train side by side on a CPU, one core each; all cores unless given. It "
+            "decides no result."
         ),
     ] = None,
     json_: Json = False,
@@ -152,8 +157,8 @@ def run(
         return
     if resume is not None and (options.keys() - {"rounds"} or spec_file or out or seeds is not None):
         raise UsageError(
-            "--resume goes on with a run as it was begun; add --rounds (to extend it), --tensorboard, "
-            "--workers or --json at most"
+            "--resume goes on with a run as it was begun; beside it only --rounds (to extend it), --tensorboard, "
+            "--workers and --json are allowed"
         )
     with LiveView() as view:
         if resume is None:

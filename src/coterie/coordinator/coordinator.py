@@ -195,14 +195,14 @@ class Coordinator:
         self,
         available: BoolArray,
         aggregation: Aggregation,
-        keep: Callable[[RoundOutcome], Mapping[str, str]] = lambda _: {},
+        before_commit: Callable[[RoundOutcome], Mapping[str, str]] = lambda _: {},
         step: int | None = None,
     ) -> RoundOutcome:
         """Run the next round among the available users.
 
         `step` is the step that the aggregation was made for, if it was made for one: if another coordinator has
-        gone on meanwhile, nobody is asked. `keep` gets a result before the ledger commits it, for a caller that
-        must still have it if it dies right after the commit, and returns the digests of the files it wrote.
+        gone on meanwhile, nobody is asked. `before_commit` gets a result before the ledger commits it, for callers
+        that must still have it if they die right after the commit, and returns the digests of the files it wrote.
 
         Raises `BusyError` while another coordinator is in a round, and what the aggregation raises as UsageError,
         after the round was abandoned. After any other exception the round stays open, and the next call counts it
@@ -211,7 +211,8 @@ class Coordinator:
         with self.ledger.claim():
             if step is not None and step != self.step:
                 raise UsageError(
-                    f"{self.ledger.place} is at step {self.step}, not at {step}: another process goes on with it"
+                    f"another process has gone on with {self.ledger.place}: it is at step {self.step}, not at "
+                    f"{step}; wait for it, or stop it"
                 )
             cohort = self.choose(available, aggregation.ready(self.ledger.plan))
             if cohort is None:
@@ -227,8 +228,8 @@ class Coordinator:
             except UsageError as error:
                 self._close(RoundOutcome.abandoned(round_, cohort, str(error)), {})
                 raise
-            # If `keep` fails, the round stays open: its sums are learned, and must be counted.
-            self._close(outcome, keep(outcome) if outcome.state is State.COMMITTED else {})
+            # If `before_commit` fails, the round stays open: its sums are learned, and must be counted.
+            self._close(outcome, before_commit(outcome) if outcome.state is State.COMMITTED else {})
             self._retire()
             return outcome
 

@@ -11,7 +11,7 @@ from coterie.dashboard.alerts import Alert, alerts
 from coterie.dashboard.state import RECENT, FederationState
 from coterie.ledger import Round
 from coterie.ledger.rounds import time_text
-from coterie.ledger.store import is_url
+from coterie.ledger.store import is_postgres_url
 from coterie.report.page.blocks import (
     Block,
     Commands,
@@ -223,7 +223,7 @@ def _row(state: FederationState, place: int) -> tuple[str | int | float, ...]:
 
 
 def _elsewhere(state: FederationState) -> Commands:
-    place = "LEDGER" if is_url(state.place) else shlex.quote(state.place)
+    place = "LEDGER" if is_postgres_url(state.place) else shlex.quote(state.place)
     return Commands(
         (
             (f"coterie audit {place} --html audit.html", "The verdict with all its proofs, on a page to keep."),

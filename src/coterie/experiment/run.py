@@ -186,8 +186,8 @@ class Run:
         if sealed.max() >= snapshot.next_round:
             raise UsageError(
                 f"a device of {self.folder.path} has sealed round {sealed.max()}, and the ledger knows only "
-                f"rounds below {snapshot.next_round}: the ledger was put back to an older copy, and rounds would "
-                f"be counted wrongly; put the right ledger there"
+                f"rounds below {snapshot.next_round}: the ledger is an older copy, by which rounds would be "
+                f"counted wrongly; put the newest one there"
             )
         included = np.full(snapshot.users, -1, dtype=np.int64)
         for round_ in snapshot.rounds:

@@ -199,7 +199,7 @@ def _check_protocol(aggregation: AggregationSettings) -> None:
         raise UsageError(f"aggregation.protocol is {aggregation.protocol!r}; give one of {names}")
     if not (aggregation.sealed or protocol.runs_unsealed):
         raise UsageError(
-            f"the protocol {protocol.name} has no privacy but its seal; leave sealed on, or take plain"
+            f"the protocol {protocol.name} has no privacy but its seal; leave sealed = true, or take plain"
         )
 
 

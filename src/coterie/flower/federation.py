@@ -163,7 +163,7 @@ class Federation:
         per_round = min(self._settings.per_round or plan.users, plan.users)
         if self._protocol.phases > 1:
             per_round = min(per_round, self._batch_rules(plan).quantiser.cohort)
-        return BatchSelector(plan, per_round, least=self._least_of(plan))
+        return BatchSelector(plan, per_round, least_users=self._least_of(plan))
 
     # --- who is in it
 
@@ -273,7 +273,7 @@ class Federation:
                 self._ledger.skip_round("the strategy trains nobody")
             return None
 
-        def keep(outcome: RoundOutcome) -> dict[str, str]:
+        def write_checkpoint(outcome: RoundOutcome) -> dict[str, str]:
             nonlocal aggregated
             assert outcome.mean is not None  # noqa: S101 - the round is committed
             metrics = self._metrics(work, outcome.mean)
@@ -283,7 +283,7 @@ class Federation:
             self._digest = self._checkpoints.write(checkpoint, self._digest)
             return {MODEL: self._digest}
 
-        outcome = self._run(work, number, keep)
+        outcome = self._run(work, number, write_checkpoint)
         if outcome.mean is not None:
             self._warn_if_still(outcome.mean[: work.dimension])
         return aggregated
@@ -315,7 +315,7 @@ class Federation:
         return self._recipe.metrics(work.kind).values(mean[work.dimension :].tolist(), self._settings.clip)
 
     def _run(
-        self, work: Work, number: int, keep: Callable[[RoundOutcome], Mapping[str, str]] = lambda _: {}
+        self, work: Work, number: int, before_commit: Callable[[RoundOutcome], Mapping[str, str]] = lambda _: {}
     ) -> RoundOutcome:
         least = self._least_of(self._plan)
         dimension = work.dimension + len(self._recipe.metrics(work.kind).bounds)
@@ -334,7 +334,7 @@ class Federation:
         still = self._wait(missing)
         available = np.zeros(self._ledger.users, dtype=np.bool_) if still else self._nodes.available
         self._transport.begin(work.kind, terms.model)
-        outcome = self._coordinator.run_round(available, aggregation, keep)
+        outcome = self._coordinator.run_round(available, aggregation, before_commit)
         self._tell(work.kind, outcome)
         return outcome
 

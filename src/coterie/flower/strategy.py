@@ -16,7 +16,7 @@ from coterie.flower.transport import Admit, admit_everybody
 from coterie.flower.work import Bounds, Metrics, RoundKind
 from coterie.flower.wrapped_strategy import WrappedStrategy
 from coterie.ledger import Ledger
-from coterie.ledger.store import is_url
+from coterie.ledger.store import is_postgres_url
 from coterie.secagg import DEFAULT_PROTOCOL, PROTOCOLS
 from coterie.values import BatchPlan
 from coterie.values.checks import check_count
@@ -91,7 +91,7 @@ class SealedStrategy:
     @property
     def location(self) -> str | Path:
         """Where the ledger is: a URL, or a file."""
-        return str(self.ledger) if is_url(self.ledger) else Path(self.ledger).expanduser()
+        return str(self.ledger) if is_postgres_url(self.ledger) else Path(self.ledger).expanduser()
 
     @property
     def checkpoints(self) -> Path:

@@ -33,7 +33,7 @@ def check_successor(plan: BatchPlan, before: BatchPlan | None, last_batch: IntAr
     >>> check_successor(BatchPlan.from_batches(4, 2, [[0, 1, 2, 3]]), *state)
     >>> check_successor(BatchPlan.from_batches(4, 2, [[0, 2], [1, 3]]), *state)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    coterie.errors.UsageError: the plan splits batch 0, which has taken part: user 1 is not where user 0 is; ...
+    coterie.errors.UsageError: the plan splits batch 0, which has taken part: users 0 and 1 are parted; ...
     """
     now = np.pad(plan.batch_of.astype(np.int64), (0, len(last_batch) - plan.users), constant_values=-1)
     _check_whole(now, before, last_batch)
@@ -69,7 +69,7 @@ def _check_whole(now: IntArray, before: BatchPlan | None, last_batch: IntArray) 
         number = -1 if before is None or user >= before.users else int(before.batch_of[user])
         batch = f"batch {number}" if number >= 0 else "a batch"
         raise UsageError(
-            f"the plan splits {batch}, which has taken part: user {user} is not where user {other} is; keep the "
+            f"the plan splits {batch}, which has taken part: users {other} and {user} are parted; keep the "
             f"batch whole, merge it whole with others, retire it whole, or have all its owners override it"
         )
 
@@ -321,7 +321,9 @@ class History:
         current = self.check_open(event.round, "closed")
         learned = current.users_at(event.learned, whole=event.whole)
         if not event.whole and current.places(learned)[0]:
-            raise UsageError(f"round {event.round}: the learned sets are whole batches, and must be named as such")
+            raise UsageError(
+                f"round {event.round}: the learned sets are whole batches; name them by batch, not by user"
+            )
         if len(event.alone) and int(event.alone[-1]) >= len(current.users):
             raise UsageError(f"round {event.round}: a user is named as alone who was not asked")
         if current.round.plain and len(event.learned):
@@ -330,7 +332,7 @@ class History:
                 f"not as a sum"
             )
         if event.committed == bool(event.reason):
-            raise UsageError(f"round {event.round}: a round has a result, or a reason why it has none")
+            raise UsageError(f"round {event.round}: give either a result or a reason why there is none")
         alone, lost = current.users[event.alone], current.losses(event.reasons, event.lost)
         yield None
         self.open = None
@@ -360,7 +362,7 @@ class History:
     def _exposed(self, event: events.Exposed, _: int) -> Rule:
         self._check_known(event.round)
         if self.open is not None and self.open.round.number == event.round:
-            raise UsageError(f"round {event.round} is open: what was learned in it is told when it is closed")
+            raise UsageError(f"round {event.round} is still open; say what was learned in it when you close it")
         users = np.concatenate((event.learned.members, event.alone))
         if len(users) == 0 or int(users.max()) >= len(self.names):
             raise UsageError(f"round {event.round}: what came late names nobody, or a user who is not enrolled")

@@ -24,7 +24,7 @@ from coterie.ledger.store import (
     StaleError,
     Store,
     file_of,
-    is_url,
+    is_postgres_url,
     open_store,
 )
 from coterie.storage.files import writing
@@ -84,7 +84,7 @@ class Ledger(LedgerReader):
     @classmethod
     def open_or_create(cls, location: Location, *, clock: Clock = system_clock) -> Self:
         """Open a ledger, or make it where there is none yet, with the folder that its file lies in."""
-        if not is_url(location):
+        if not is_postgres_url(location):
             with writing(file := file_of(location)):
                 file.parent.mkdir(parents=True, exist_ok=True)
             return cls.open(file, clock=clock) if file.exists() else cls.create(file, clock=clock)

@@ -258,8 +258,9 @@ class BatchChange:
 class Snapshot:
     """What a ledger holds up to a head; nothing in it changes when the ledger goes on.
 
-    `rounds` have everything that came to be known about them, also later. `asked`, `included` and `lost` count
-    rounds for each batch of the plan in force; of a merged batch, for the member that took part least.
+    `rounds` have everything that came to be known about them, also later. `times_asked`, `times_included` and
+    `times_lost` count rounds for each batch of the plan in force; of a merged batch, for the member that took part
+    least.
     """
 
     id: str
@@ -274,9 +275,9 @@ class Snapshot:
     steps: int
     counts: IntArray
     """In how many committed rounds each user was included (f_i)."""
-    asked: IntArray
-    included: IntArray
-    lost: IntArray
+    times_asked: IntArray
+    times_included: IntArray
+    times_lost: IntArray
     retired: tuple[BatchChange, ...]
     """Batches that are asked no more."""
     overrides: tuple[BatchChange, ...]

@@ -238,7 +238,7 @@ def missing_migrations(kind: str, version: int, place: str) -> list[str]:
 def open_store(location: Location, *, first: Record | None = None, read_only: bool = False) -> Store:
     """Open the store at a location, or make one that holds the `first` record."""
     # Each database comes in only where it is used.
-    if is_url(location):
+    if is_postgres_url(location):
         from coterie.ledger.postgres import PostgresStore
 
         url = str(location)
@@ -260,10 +260,10 @@ def file_of(location: Location) -> Path:
     return path / FILE if path.is_dir() else path
 
 
-def is_url(location: Location) -> bool:
+def is_postgres_url(location: Location) -> bool:
     """Return whether a location is a PostgreSQL URL.
 
-    >>> is_url("postgresql://ana@host/federation?ledger=photos"), is_url("runs/1")
+    >>> is_postgres_url("postgresql://ana@host/federation?ledger=photos"), is_postgres_url("runs/1")
     (True, False)
     """
     return isinstance(location, str) and location.startswith(("postgresql://", "postgres://"))

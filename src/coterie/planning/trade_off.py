@@ -142,8 +142,8 @@ def plan(
     `seed`), or as a record of `availability` says (a log, or its file). `privacy` looks at one T only. `churn` is
     the share of users who leave for good within a year. `mixing` adds plans by availability with that share of
     users placed at random. `deal` deals users out to batches like cards, in place of consecutive ones, and
-    recommends such a plan only: for users whose numbering goes with their data. `progress` is told how many of how
-    many options are done.
+    recommends such a plan only: for users who are numbered in the order of their data. `progress` is told how
+    many of how many options are done.
 
     >>> trade_off = plan(users=120, per_round=12, dropout=0.1)
     >>> trade_off.verdict

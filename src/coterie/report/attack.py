@@ -133,7 +133,7 @@ def attack_page(record: AttackRecord, date: str) -> str:
         Section("What the server computed", _computed(schemes)),
         *([Section("What that looks like", (_gallery(record),))] if "pictures" in record else []),
         *([deviation_section(record["deviation"])] if "deviation" in record else []),
-        Section("How it is done", (Points(tuple(METHOD.items())),), printed=False),
+        Section("How it is done", (Points(tuple(EXPLANATIONS.items())),), printed=False),
         Section("What to do next", (_next(schemes),), printed=False),
     ]
     return render(
@@ -228,7 +228,7 @@ def decibel(value: float) -> str:
     return "identical" if math.isinf(value) else f"{value:.1f} dB"
 
 
-METHOD = {
+EXPLANATIONS = {
     "What the server has": "Who took part in which round, the mean update of each round, and the global models. "
     "Attacks read this view and nothing else; the real updates are known to the judge alone.",
     "Least squares": "If updates repeat, sums over different users are equations with the same unknowns. In "

@@ -62,12 +62,14 @@ def deviation_verdict(record: Mapping[str, Any]) -> str:
     """Return in a sentence or two what the attempts show, whatever that is."""
     attempts = record["attempts"]
     unsealed, sealed = ([a for a in attempts if a["sealed"] is kind] for kind in (False, True))
-    got, lost = (sum(a["outcome"] == "recovered" for a in some) for some in (unsealed, sealed))
+    unsealed_broken, sealed_broken = (
+        sum(a["outcome"] == "recovered" for a in some) for some in (unsealed, sealed)
+    )
     refused = sum(a["outcome"] == "refused" for a in sealed)
     return (
-        f"Without a seal {got} of {counted(len(unsealed), 'attack')} gave the user's update. Against the seal "
-        f"{lost} of {len(sealed)} did; {refused} were refused by a device, and {len(sealed) - lost - refused} "
-        "gave noise."
+        f"Without a seal {unsealed_broken} of {counted(len(unsealed), 'attack')} gave the user's update. Against "
+        f"the seal {sealed_broken} of {len(sealed)} did; {refused} were refused by a device, and "
+        f"{len(sealed) - sealed_broken - refused} gave noise."
     )
 
 

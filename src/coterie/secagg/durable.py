@@ -42,7 +42,9 @@ class DurableClient(SealedClient):
         super().__init__(membership, largest_message)
         unfit = [name for name in membership.configuration.protocols if not PROTOCOLS[name].storable]
         if unfit:
-            raise UsageError(f"a device that ends after every message takes no part in {', '.join(unfit)}")
+            raise UsageError(
+                f"a DurableClient cannot run {', '.join(unfit)}, whose state is not stored between messages"
+            )
         self._store = rounds
 
     def _answer_call(self, message: RoundCall) -> Task:

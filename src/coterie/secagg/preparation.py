@@ -94,13 +94,13 @@ class PreparingParticipant(LightParticipant):
             raise refusal(CLIENT_TABLE, ParticipantState.DONE, message, "the server")
         return super()._take(message)
 
-    def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
+    def _split(self, roster: Roster, own_position: int) -> dict[int, bytes]:
         size = roster.box_format.content_bytes * len(roster.lines)
         if size > self._largest_shares:
             raise PeerError(
                 f"the shares of this roster have {size} bytes; this device stores {self._largest_shares}"
             )
-        return super()._split(roster, mine)
+        return super()._split(roster, own_position)
 
     def _upload(self, message: SharersCall) -> None:
         """Keep what the call will need, if the user's whole batch is among the sharers."""
@@ -122,9 +122,9 @@ class PreparedParticipant(LightParticipant):
         self._make_room()
         self.masks = (Mask(self._seed, 1),)
         self._roster = CodedRoster(sharing_setting(party.setting), mask.lines, call_context=party.setting.context)
-        self._mine, self._shares = self._roster.position[party.user], mask.shares
-        others = self._roster.graph.neighbours(self._mine)
-        self._sent = SentBoxes(self._roster, self._mine, {}, dict.fromkeys(others, b""))
+        self._own_position, self._shares = self._roster.position[party.user], mask.shares
+        others = self._roster.graph.neighbours(self._own_position)
+        self._sent = SentBoxes(self._roster, self._own_position, {}, dict.fromkeys(others, b""))
         self._state = ParticipantState.RECEIVED
         self._ready = SharersCall(party.setting.scope, party.setting.context, mask.sharers)
 

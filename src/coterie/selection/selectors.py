@@ -139,7 +139,7 @@ class BatchSelector:
     fill a cohort (a row of the family), that is, if another batch of the plan would still fit. Batches of
     different sizes are taken one after the other in that order, passing over those that no longer fit; if that
     leaves room, the larger ones are taken first. `spare` more batches are asked where they are
-    available, so that enough are left when some are lost on the way. With `least`, a row that is not full is
+    available, so that enough are left when some are lost on the way. With `least_users`, a row that is not full is
     taken too if it has so many users.
 
     >>> from coterie.selection.plans import consecutive
@@ -154,7 +154,7 @@ class BatchSelector:
     per_round: int
     order: Order = least_served
     spare: int = 0
-    least: int | None = None
+    least_users: int | None = None
 
     def __post_init__(self) -> None:
         if self.spare < 0:
@@ -200,7 +200,9 @@ class BatchSelector:
 
     def _enough(self, row: IntArray) -> bool:
         """Return whether a row that is not full may be taken."""
-        return self.least is not None and len(row) > 0 and int(self.plan.sizes[row].sum()) >= self.least
+        return (
+            self.least_users is not None and len(row) > 0 and int(self.plan.sizes[row].sum()) >= self.least_users
+        )
 
     def _fill(self, ordered: IntArray) -> IntArray:
         """Take batches of different sizes in order, passing over those that no longer fit."""

@@ -222,11 +222,11 @@ def test_fields_are_bounded():
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
-        ({"levels": 71582788}, "its levels are 71582788; from the rest of the quantiser follow 71582789"),
-        ({"levels": 71582790}, "its levels are 71582790"),
-        ({"levels": 0}, "its levels are 0"),
-        ({"cohort": 61}, "its levels are 71582789; from the rest"),
-        ({"weight_cap": 2}, "its levels are 71582789; from the rest"),
+        ({"levels": 71582788}, "it states 71582788 levels; ring, cohort and largest weight give 71582789"),
+        ({"levels": 71582790}, "it states 71582790 levels"),
+        ({"levels": 0}, "it states 0 levels"),
+        ({"cohort": 61}, "it states 71582789 levels; ring"),
+        ({"weight_cap": 2}, "it states 71582789 levels; ring"),
         ({"modulus": 2**31}, "the modulus is 2147483648"),
         ({"modulus": 0}, "the modulus is 0"),
         ({"cohort": 0}, "the quantiser's cohort is 0"),

@@ -272,7 +272,7 @@ def check_phase(stage, message, answer):
         assert set(message.lines) <= set(good.lines)
         assert len(message.lines) >= participant._setting.terms.min_included
         return
-    roster, mine = participant._roster, participant._mine
+    roster, mine = participant._roster, participant._own_position
     users, threshold = roster.lines, (len(roster.lines) + len(roster.lines) // 5) // 2 + 1
     if isinstance(message, Delivery):
         size = len(good.parcels) // len(good.senders)
@@ -307,7 +307,7 @@ def check_phase(stage, message, answer):
                  (participant._sharers, message.included, message.excluded))  # fmt: skip
         context = (good.context, participant._roster.digest, *lists)
         verify_signature(
-            users[participant._mine].identity,
+            users[participant._own_position].identity,
             signed.signature,
             "agree",
             *context,

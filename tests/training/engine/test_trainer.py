@@ -113,7 +113,7 @@ def test_a_round_without_any_finite_number_names_round_and_users(make):
     trainer = make(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), user_data, LocalTraining())
     with pytest.raises(
         UsageError,
-        match=r"in round 4 for all 14 users \(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 2 more\); lower the",
+        match=r"after 4 rounds for all 14 users \(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 2 more\); lower the",
     ):
         trainer.mean(flatten(trainer.model), range(1, 15), 4)
 

@@ -43,10 +43,10 @@ class BatchHealth:
         """Return how the batches of the plan in force fared in the rounds that are over; None without a plan."""
         if snapshot.plan is None:
             return None
-        asked = snapshot.asked.copy()
+        asked = snapshot.times_asked.copy()
         if (current := snapshot.open_round) is not None and current.cohort is not None:
             asked[current.cohort.batches] -= 1
-        return cls(snapshot.plan, asked, snapshot.included, snapshot.lost)
+        return cls(snapshot.plan, asked, snapshot.times_included, snapshot.times_lost)
 
     @property
     def lost_share(self) -> FloatArray:

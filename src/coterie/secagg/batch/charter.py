@@ -42,7 +42,7 @@ class TrustServerForIdentities:
         return True
 
 
-WHOLE = 1000
+THOUSANDTHS = 1000
 """γ and δ are written in thousandths, so that every device rounds them alike."""
 
 
@@ -68,19 +68,19 @@ class Parameters:
     def __post_init__(self) -> None:
         for name in ("colluders", "losses"):
             check_count(getattr(self, name), f"the share of {name} in thousandths", least=0)
-        if self.colluders + 2 * self.losses >= WHOLE:
+        if self.colluders + 2 * self.losses >= THOUSANDTHS:
             raise UsageError(
-                f"γ = {self.colluders / WHOLE:g} of the users may collude and δ = {self.losses / WHOLE:g} may be "
-                "lost; γ + 2δ must stay below 1: lower one of them"
+                f"γ = {self.colluders / THOUSANDTHS:g} of the users may collude and δ = "
+                f"{self.losses / THOUSANDTHS:g} may be lost; γ + 2δ must stay below 1: lower one of them"
             )
 
     def most_colluding(self, users: int) -> int:
         """Return ⌊γn⌋, how many of n users may collude."""
-        return users * self.colluders // WHOLE
+        return users * self.colluders // THOUSANDTHS
 
     def most_lost(self, users: int) -> int:
         """Return ⌊δn⌋, how many of n users may be lost."""
-        return users * self.losses // WHOLE
+        return users * self.losses // THOUSANDTHS
 
     def threshold(self, users: int) -> int:
         """Return t, how many of n users must sign an agreement: two such groups share an honest user."""
@@ -263,7 +263,7 @@ def _decoded_quantiser(reader: Reader) -> Quantiser:
         raise UsageError("the clip is not a number")
     quantiser = Quantiser(Ring(modulus), clip, weight_cap, cohort)
     if levels != quantiser.levels:
-        raise UsageError(f"its levels are {levels}; from the rest of the quantiser follow {quantiser.levels}")
+        raise UsageError(f"it states {levels} levels; ring, cohort and largest weight give {quantiser.levels}")
     return quantiser
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coterie.errors import PeerError, UsageError
 from coterie.secagg.batch.charter import (
-    WHOLE,
+    THOUSANDTHS,
     Charter,
     Parameters,
     VerifyMember,
@@ -192,8 +192,8 @@ def check_protocol(
     )
     if parameters.colluders < configuration.least_colluders:
         raise PeerError(
-            f"the server named γ = {parameters.colluders / WHOLE:g}; this device wants "
-            f"{configuration.least_colluders / WHOLE:g} or more"
+            f"the server named γ = {parameters.colluders / THOUSANDTHS:g}; this device wants "
+            f"{configuration.least_colluders / THOUSANDTHS:g} or more"
         )
     return protocol
 

@@ -30,7 +30,7 @@ Outgoing = Mapping[str, bytes]
 
 @dataclass(frozen=True)
 class RoundSetting:
-    """What a round is for everybody in it; its digest is in every key, signature and message of the round."""
+    """What everybody in a round must see alike; its digest is in every key, signature and message of the round."""
 
     mode: str
     """"sealed" or "unsealed": no signature or message of the one fits the other."""

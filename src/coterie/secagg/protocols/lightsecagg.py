@@ -122,20 +122,20 @@ class LightParticipant(AgreedParticipant):
     only: after a restart there are none, so that no round can be opened a second time.
     """
 
-    def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
+    def _split(self, roster: Roster, own_position: int) -> dict[int, bytes]:
         """Encode the mask; the noise in it is drawn for this mask alone."""
-        del mine
+        del own_position
         assert isinstance(roster, CodedRoster)  # noqa: S101 - see _roster_of
         mask: Words = np.empty(roster.mask_words, dtype=PRIME_31.dtype)
         Keystream(self._seed, PRIME_31).words_into(mask)
         shares = roster.code.encode(mask, Seed.generate())
         return {place: share.astype(PRIME_31.dtype).tobytes() for place, share in enumerate(shares)}
 
-    def _sharing(self, roster: Roster, mine: int, own: bytes, boxes: Iterable[bytes]) -> memoryview:
+    def _sharing(self, roster: Roster, own_position: int, own: bytes, boxes: Iterable[bytes]) -> memoryview:
         del own
         content = b"".join(boxes)
         root = sharing_tree(b"", content, roster.box_format).root
-        signature = self._party.identity.sign(*roster.boxes_to_sign(mine, root))
+        signature = self._party.identity.sign(*roster.boxes_to_sign(own_position, root))
         message, tail = blank(CodedSharing(*self._head, signature), len(content))
         tail[:] = content
         return message.toreadonly()
@@ -147,7 +147,7 @@ class LightParticipant(AgreedParticipant):
 
     def _opening(self) -> memoryview:
         """Add up the shares of exactly the included users' masks: of every sharer this device has one."""
-        message, tail = blank(ShareSum(*self._head), len(self._shares[self._mine]))
+        message, tail = blank(ShareSum(*self._head), len(self._shares[self._own_position]))
         total: Words = np.frombuffer(tail, dtype=PRIME_31.dtype)
         total[:] = 0
         for place in sorted(self._included):
@@ -208,6 +208,6 @@ class LightSecAgg(AgreedProtocol):
 
     def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
         """Return how many must agree, and t, U and e of the code."""
-        names = ("shares say nothing (t)", "sums decode (U)", "wrong ones corrected (e)")
+        names = ("shares reveal nothing (t)", "sums are needed to decode (U)", "wrong sums are corrected (e)")
         numbers = dict(zip(names, _sizes(users, parameters), strict=True))
         return super().thresholds(users, parameters) | numbers

@@ -151,9 +151,9 @@ class PairwiseParticipant(AgreedParticipant):
             self._share_key = ShareKey.from_bytes(saved.share_key)
         if saved.lines:
             self._roster = roster_kind(self._setting, saved.lines)
-            self._mine = self._roster.position[party.user]
+            self._own_position = self._roster.position[party.user]
             keys, boxes = ({holder: pair[part] for holder, pair in saved.boxes.items()} for part in (0, 1))
-            self._sent = SentBoxes(self._roster, self._mine, keys, boxes)
+            self._sent = SentBoxes(self._roster, self._own_position, keys, boxes)
         if saved.words:
             self._mask_key, self._seed = MaskKey.from_bytes(saved.mask_key), Seed(saved.seed)
             self._make_room()
@@ -185,19 +185,19 @@ class PairwiseParticipant(AgreedParticipant):
             included=tuple(sorted(self._included)),
         ).encode()
 
-    def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
+    def _split(self, roster: Roster, own_position: int) -> dict[int, bytes]:
         """Share the seed and the mask key."""
-        holders = roster.graph.holders(mine)
+        holders = roster.graph.holders(own_position)
         secrets = (self._seed.reveal(), self._mask_key.to_bytes())
         points = [place + 1 for place in holders]
         shares = split(secrets, roster.graph.neighbourhood.shares_needed, points, Seed.generate()).astype("<u4")
         return {place: share.tobytes() for place, share in zip(holders, shares, strict=True)}
 
-    def _sharing(self, roster: Roster, mine: int, own: bytes, boxes: Iterable[bytes]) -> bytes:
+    def _sharing(self, roster: Roster, own_position: int, own: bytes, boxes: Iterable[bytes]) -> bytes:
         digest = seed_digest(self._setting.context, self._party.user, self._seed.reveal())
         content, committed = b"".join(boxes), commitments(own)
         tree = sharing_tree(digest + committed, content, PAIRS)
-        signature = self._party.identity.sign(*roster.boxes_to_sign(mine, tree.root))
+        signature = self._party.identity.sign(*roster.boxes_to_sign(own_position, tree.root))
         return encode(Sharing(*self._head, digest, committed, content, signature))
 
     def _pair_masks(self, others: Iterable[RosterLine]) -> list[Mask]:
@@ -366,7 +366,7 @@ class SecAgg(AgreedProtocol):
     def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
         """Return how many must agree, how many neighbours a user has, and how many shares open a secret."""
         near = self.roster_kind.neighbourhood_of(users, parameters)
-        numbers = {"neighbours (k)": near.degree, "shares open a secret (t')": near.shares_needed}
+        numbers = {"neighbours each (k)": near.degree, "shares reopen a secret (t')": near.shares_needed}
         return super().thresholds(users, parameters) | numbers
 
     def restored(self, party: Party, stored: bytes) -> PairwiseParticipant:

@@ -24,7 +24,7 @@ from coterie.training.models import ParameterLayout, flatten, prepare_model, unf
 from coterie.training.settings import LocalTraining
 from coterie.values import FloatArray, IntArray
 from coterie.values.checks import check_count, check_users, frozen_integers
-from coterie.values.text import listing
+from coterie.values.text import counted, listing
 
 _TESTED_ON_CPU, _TESTED_ON_GPU = 250, 2000  # examples at a time
 
@@ -174,7 +174,7 @@ class Trainer(ABC):
         if missing.all():
             names = self.data.names or range(self.data.users)
             raise DivergedError(
-                f"training gave numbers that are not finite in round {round_} for all {len(users)} users "
+                f"training gave numbers that are not finite after {counted(round_, 'round')} for all {len(users)} users "
                 f"({listing(str(names[user]) for user in diverged)}); lower the learning rate "
                 f"({self.settings.rate(round_):g} in this round), or look for such numbers in their data"
             )

@@ -33,7 +33,7 @@ class AgreedProtocol(InnerProtocol):
 
     def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
         """Return how many must sign the agreement, and further numbers of the protocol."""
-        return {"must agree": parameters.threshold(users)}
+        return {"users must sign": parameters.threshold(users)}
 
     def participant(self, party: Party, threads: int) -> AgreedParticipant:
         """Return a client's side of one round."""

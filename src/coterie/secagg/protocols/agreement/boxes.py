@@ -179,19 +179,21 @@ def check_complaints(complaints: Complaints, who: str) -> None:
 class SentBoxes:
     """The boxes that a user made, one for each neighbour, and the key of each, which is revealed once at most."""
 
-    def __init__(self, roster: Roster, mine: int, keys: Mapping[int, bytes], boxes: Mapping[int, bytes]) -> None:
-        self._roster, self._mine = roster, mine
+    def __init__(
+        self, roster: Roster, own_position: int, keys: Mapping[int, bytes], boxes: Mapping[int, bytes]
+    ) -> None:
+        self._roster, self._own_position = roster, own_position
         self.keys, self.boxes = keys, boxes
 
     @classmethod
-    def encrypt(cls, roster: Roster, mine: int, contents: Mapping[int, bytes]) -> "SentBoxes":
+    def encrypt(cls, roster: Roster, own_position: int, contents: Mapping[int, bytes]) -> "SentBoxes":
         """Encrypt the shares of each holder for it."""
         keys = {holder: BoxKey.generate() for holder in contents}
         boxes = {
-            holder: Route(roster, mine, holder).encrypt_shares(keys[holder], content)
+            holder: Route(roster, own_position, holder).encrypt_shares(keys[holder], content)
             for holder, content in contents.items()
         }
-        return cls(roster, mine, {holder: key.to_bytes() for holder, key in keys.items()}, boxes)
+        return cls(roster, own_position, {holder: key.to_bytes() for holder, key in keys.items()}, boxes)
 
     def keys_for(self, complaints: Complaints) -> bytes:
         """Return the keys of boxes that were complained about; refuse complaints that are not their holders'."""
@@ -204,13 +206,13 @@ class SentBoxes:
             line = self._roster.lines[complaint.user]
             if complaint.box_digest != leaf(self.boxes[complaint.user]):
                 raise PeerError(f"the complaint of {line.user!r} is about another box than it was sent")
-            statement = self._roster.complaint_to_sign(self._mine, complaint.user, complaint.box_digest)
+            statement = self._roster.complaint_to_sign(self._own_position, complaint.user, complaint.box_digest)
             self._roster.verify(complaint.user, complaint.signature, statement)
         return b"".join(self.keys[complaint.user] for complaint in complaints)
 
 
 def open_boxes(
-    roster: Roster, mine: int, share_key: ShareKey, identity: IdentityKey, message: Delivery
+    roster: Roster, own_position: int, share_key: ShareKey, identity: IdentityKey, message: Delivery
 ) -> tuple[dict[int, bytes], Complaints]:
     """Return the shares in the boxes of a user's neighbours, by sender, and complaints about the other boxes.
 
@@ -218,22 +220,22 @@ def open_boxes(
     commitments is its sender's, and complained about. Between two honest users neither happens.
     """
     shares, complaints = {}, []
-    for sender, box in _signed_boxes(roster, mine, message).items():
-        content = Route(roster, sender, mine).decrypt_shares(share_key, box)
+    for sender, box in _signed_boxes(roster, own_position, message).items():
+        content = Route(roster, sender, own_position).decrypt_shares(share_key, box)
         if content is not None:
             shares[sender] = content
             continue
         digest = leaf(box)
-        signature = identity.sign(*roster.complaint_to_sign(sender, mine, digest))
+        signature = identity.sign(*roster.complaint_to_sign(sender, own_position, digest))
         complaints.append(Complaint(sender, digest, signature))
     return shares, tuple(complaints)
 
 
-def _signed_boxes(roster: Roster, mine: int, message: Delivery) -> dict[int, bytes]:
+def _signed_boxes(roster: Roster, own_position: int, message: Delivery) -> dict[int, bytes]:
     """Return the boxes of a delivery by sender; refuse those that their senders did not sign."""
     graph, senders = roster.graph, message.senders
     check_positions(senders, len(roster.lines), "senders")
-    strangers = frozenset(senders).difference(graph.neighbours(mine))
+    strangers = frozenset(senders).difference(graph.neighbours(own_position))
     if strangers:
         raise PeerError(f"the server delivers a box of {roster.lines[min(strangers)].user!r}, who is no neighbour")
     box_format = roster.box_format
@@ -251,7 +253,7 @@ def _signed_boxes(roster: Roster, mine: int, message: Delivery) -> dict[int, byt
         box, signature = parcel[:box_bytes], parcel[box_bytes:signature_end]
         root = path_root(
             box_format.box_digests(memoryview(box), box_bytes),
-            1 + graph.index(sender, mine),
+            1 + graph.index(sender, own_position),
             parcel[signature_end:],
         )
         roster.verify(sender, signature, roster.boxes_to_sign(sender, root))

@@ -80,11 +80,13 @@ class AgreedParticipant(ABC):
     # --- what inner protocols differ in
 
     @abstractmethod
-    def _split(self, roster: Roster, mine: int) -> dict[int, bytes]:
+    def _split(self, roster: Roster, own_position: int) -> dict[int, bytes]:
         """Return what each holder is to hold, the user itself too."""
 
     @abstractmethod
-    def _sharing(self, roster: Roster, mine: int, own: bytes, boxes: Iterable[bytes]) -> bytes | memoryview:
+    def _sharing(
+        self, roster: Roster, own_position: int, own: bytes, boxes: Iterable[bytes]
+    ) -> bytes | memoryview:
         """Return the signed message with all boxes."""
 
     @abstractmethod
@@ -142,12 +144,17 @@ class AgreedParticipant(ABC):
         party, setting = self._party, self._setting
         roster = self._roster_kind(setting, message.lines)
         self._check_roster(roster)
-        mine = roster.position[party.user]
-        contents = self._split(roster, mine)
-        own = contents.pop(mine)
-        sent = SentBoxes.encrypt(roster, mine, contents)
-        answer = self._sharing(roster, mine, own, sent.boxes.values())
-        self._roster, self._mine, self._sent, self._shares = roster, mine, sent, {mine: own}
+        own_position = roster.position[party.user]
+        contents = self._split(roster, own_position)
+        own = contents.pop(own_position)
+        sent = SentBoxes.encrypt(roster, own_position, contents)
+        answer = self._sharing(roster, own_position, own, sent.boxes.values())
+        self._roster, self._own_position, self._sent, self._shares = (
+            roster,
+            own_position,
+            sent,
+            {own_position: own},
+        )
         return answer
 
     def _check_roster(self, roster: Roster) -> None:
@@ -162,15 +169,15 @@ class AgreedParticipant(ABC):
         if not least <= len(lines) <= most:
             raise PeerError(f"the server's roster has {len(lines)} users; this round takes {least} to {most}")
         _check_lines(roster, party.batch)
-        mine = roster.position.get(own.user)
-        if mine is None:
+        own_position = roster.position.get(own.user)
+        if own_position is None:
             raise PeerError(f"the server's roster does not have {own.user!r}, this device's user")
-        line = lines[mine]
+        line = lines[own_position]
         if (line.mask_key, line.share_key, line.signature) != (own.mask_key, own.share_key, own.signature):
             raise PeerError(
                 f"the server's roster has {own.user!r}, this device's user, with other keys than it sent"
             )
-        for place in roster.graph.neighbours(mine):
+        for place in roster.graph.neighbours(own_position):
             check_line(lines[place], roster.context, masks=roster.has_masks)
         for line in lines:
             check_user(line.user, line.identity, party.verify_member)
@@ -178,7 +185,7 @@ class AgreedParticipant(ABC):
     def _look(self, message: Delivery) -> bytes:
         """Phase 2: open the neighbours' boxes, and complain about those that hold something else than signed."""
         identity = self._party.identity
-        shares, complaints = open_boxes(self._roster, self._mine, self._share_key, identity, message)
+        shares, complaints = open_boxes(self._roster, self._own_position, self._share_key, identity, message)
         self._shares = shares | self._shares
         del self._share_key
         return encode(Receipt(*self._head, complaints))
@@ -218,7 +225,7 @@ class AgreedParticipant(ABC):
         roster = self._roster
         check_positions(sharers, len(roster.lines), "sharers")
         present = frozenset(sharers)
-        if self._mine not in present:
+        if self._own_position not in present:
             raise PeerError(f"the server's sharers do not have {self._party.user!r}, this device's user")
         if len(sharers) < roster.users_needed:
             raise PeerError(

@@ -8,10 +8,10 @@ import msgspec
 from coterie.secagg.wire.framing import Digest, Message, PublicKey, RoundAnswer, RoundMessage, Signature, UserId
 
 LARGEST_ROSTER = 2**16 - 1
-"""The most users in a pairwise round: a user's place, from 1 on, is also where its shares are evaluated."""
+"""The most users in a pairwise round: shares are evaluated at a user's position plus one, below 2^16."""
 Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST_ROSTER)]
 Positions: TypeAlias = Annotated[tuple[Position, ...], msgspec.Meta(max_length=LARGEST_ROSTER)]
-"""Users by their place in the roster, counted from 0, in ascending order."""
+"""Users by their position in the roster, from 0 on, in ascending order."""
 MaskPublicKey: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=32)]
 """Empty in LightSecAgg, where no two users have a mask in common."""
 
@@ -194,4 +194,4 @@ SERVER_TABLE_ENDS: dict[ServerState, ServerState] = {
     ServerState.OPENED: ServerState.LOST,
 }
 """Where users go when a phase ends. But a user about whose boxes there are complaints is `accused` first, one who
-lied is lost, and a sharer of a batch that is incomplete only helps."""
+lied is lost, and a user of an incomplete batch sends no vector and helps the others to open theirs."""
