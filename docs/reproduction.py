@@ -327,13 +327,15 @@ def rendered(template: str) -> str:
     measured = json.loads((ROOT / "benchmarks" / "results" / "train.json").read_text())
     trainings, seconds = one_after_another(numbers, measured)
     judged = [
-        (name, claim, judgement)
-        for name, outcome in numbers.outcomes.items()
-        if outcome.experiment.source  # what is not in the paper has none
+        (outcome, claim, judgement)
+        for outcome in numbers.outcomes.values()
         for claim, judgement in zip(outcome.experiment.claims, outcome.claims, strict=True)
     ]
-    claims = [(name, judgement) for name, claim, judgement in judged if not claim.own]
-    own = [judgement for _, claim, judgement in judged if claim.own]
+    # What is not in the paper has no source.
+    beyond = [judgement for outcome, _, judgement in judged if not outcome.experiment.source]
+    inside = [each for each in judged if each[0].experiment.source]
+    claims = [(outcome.experiment.name, judgement) for outcome, claim, judgement in inside if not claim.own]
+    own = [judgement for _, claim, judgement in inside if claim.own]
     settled = ResultFile(record_path(numbers.experiments["reconstruction"], RESULTS)).records()
     text = (DOCS / template).read_text(encoding="utf-8")
     environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
@@ -348,6 +350,8 @@ def rendered(template: str) -> str:
             "held": sum(claim.held is True for _, claim in claims),
             "own": len(own),
             "own_held": sum(claim.held is True for claim in own),
+            "beyond": len(beyond),
+            "beyond_held": sum(claim.held is True for claim in beyond),
             "settled": len(settled),
             "failed": [(name, claim.claim) for name, claim in claims if not claim.held],
             "min": min,

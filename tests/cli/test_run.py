@@ -254,7 +254,9 @@ def test_a_run_is_resumed_as_it_was_begun(ended, called, options):
     code, lines = called("--resume", ended[0], *options)
     assert code == 2
     (line,) = lines
-    assert line.startswith("coterie: --resume goes on with a run as it was begun; beside it only --rounds (to extend it), ")
+    assert line.startswith(
+        "coterie: --resume goes on with a run as it was begun; beside it only --rounds (to extend it), "
+    )
 
 
 def test_a_run_is_extended_from_the_command_line(data, called, tmp_path):

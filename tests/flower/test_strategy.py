@@ -190,6 +190,24 @@ def test_a_process_that_dies_between_enrolment_and_plan_is_made_up_for(tmp_path,
     assert rounds(tmp_path)[-1].included.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_plan_that_does_not_begin_with_who_is_enrolled_is_refused(tmp_path, monkeypatch):
+    """Before anybody else is enrolled, which is for good: the ledger stays as it was."""
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "publish_plan", die)
+        with pytest.raises(KeyboardInterrupt):
+            start(sealed(tmp_path, flower.FedAvg(), users=4), federation(tmp_path, users=4))
+    names = tuple(f"partition-{number}" for number in (4, 5, 0, 1))
+    strategy = sealed(tmp_path, flower.FedAvg(), plan=BatchPlan.from_batches(4, 2, [[0, 1], [2, 3]], names))
+    with pytest.raises(UsageError, match=r"has 4 users already, who are not the first of the plan"):
+        start(strategy, federation(tmp_path, users=6))
+    with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:
+        assert (ledger.users, ledger.plan) == (4, None)
+
+
 def test_a_newcomer_that_has_left_founds_no_batch(tmp_path):
     """Of two newcomers who never were there at the same time none is enrolled, and rounds go on."""
     nodes = federation(tmp_path, users=5)

@@ -4,6 +4,7 @@ import csv
 import gzip
 import hashlib
 import io
+import json
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
 from coterie import ParticipationLog, UsageError
+from coterie.audit import strong_level
 from coterie.logs import read_availability, read_log
 from support.logs import PLATFORM_FORMS, written
 
@@ -83,12 +85,41 @@ def test_a_refusal_counts_what_the_file_has(tmp_path):
         read_log(written(tmp_path / "log.json", sets))
 
 
-def test_columns_of_one_round_count_once(tmp_path):
-    """Two columns that name one round are one round, with a warning for a user who stands in both."""
+def test_columns_of_one_round_are_sums_of_their_own(tmp_path):
+    """Two columns that name one round are two learned sets of it, as two rows of a matrix are: never one sum."""
     read = read_log(written(tmp_path / "log.csv", "client,r3,r03,r4\nann,1,1,0\nbob,0,1,1\ncas,0,0,1\n"))
-    assert read.log == SAME
     assert read.understanding.round_rule == "a column, numbered by the number in values such as 'r3' of the header"
-    assert "the user 'ann' stands twice in round 3" in read.understanding.warnings[0]
+    matrix = read_log(written(tmp_path / "matrix.csv", "round,ann,bob,cas\nr3,1,0,0\nr03,1,1,0\nr4,0,1,1\n"))
+    assert read.log == matrix.log
+    assert [(each, members.tolist()) for each, members in read.log.sets()] == [(3, [0]), (3, [0, 1]), (4, [1, 2])]
+    assert read.understanding.warnings == ()
+
+
+def test_columns_of_grouped_times_are_sums_of_their_own(tmp_path):
+    """Columns of times that one rule groups into a round are not added up: the level would come out too high."""
+    times = [f"2024-01-0{day}T10:00:0{second}" for day in (1, 2) for second in (0, 5)]
+    rows = ["1,1,0,0", "1,0,1,0", "0,1,0,1", "1,1,1,1", "0,0,1,1"]
+    lines = [",".join(["user", *times]), *(f"user-{place},{row}" for place, row in enumerate(rows))]
+    read = read_log(written(tmp_path / "log.csv", "\n".join(lines) + "\n"))
+    assert len(read.log.set_rounds) == len(times)
+    assert strong_level(read.log) == 1
+
+
+@pytest.mark.parametrize("before", [50, 75])
+def test_a_key_that_comes_late_is_looked_at_too(tmp_path, before):
+    """The number of a set first stands behind a hundred records: its sets stay apart, and the level is true."""
+    records = [{"round": round_, "user": user} for round_ in range(before) for user in ("ann", "bob")]
+    records += [{"round": before, "user": user, "set": place} for place, user in enumerate(("ann", "bob"))]
+    read = read_log(written(tmp_path / "log.jsonl", "\n".join(map(json.dumps, records))))
+    assert read.understanding.set_column == "set"
+    assert strong_level(read.log) == 1
+
+
+def test_a_round_that_stands_twice_in_an_object_is_refused(tmp_path):
+    """A decoder keeps the last of two equal keys, and the first one's sum would be lost."""
+    file = written(tmp_path / "log.json", '{"1": ["ann", "bob"], "2": ["ann"], "1": ["bob", "cas"]}')
+    with pytest.raises(UsageError, match=r"the key '1' stands 2 times"):
+        read_log(file)
 
 
 def test_parquet_with_other_names_and_times(tmp_path):

@@ -50,3 +50,17 @@ def test_a_mapped_array_is_the_one_that_was_written_and_the_file_stays(tmp_path)
     assert np.array_equal(mapped, np.arange(12.0).reshape(3, 4))
     mapped[:] = 0
     assert read_arrays(path, digest)["mean"].sum() == 66
+
+
+def test_arrays_of_objects_are_refused():
+    """Nothing is stored that only unpickling could read."""
+    with pytest.raises(UsageError, match="an array of Python objects cannot be stored"):
+        encode_arrays({"mean": np.array([object()])})
+
+
+def test_a_file_holds_what_it_was_given_and_nothing_else(monkeypatch):
+    """Older versions of numpy store every keyword as an array, also those that newer ones understand."""
+    stored = []
+    monkeypatch.setattr(np, "savez", lambda file, **named: stored.extend(named))
+    encode_arrays({"mean": np.arange(3.0)})
+    assert stored == ["mean"]

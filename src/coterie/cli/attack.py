@@ -169,15 +169,16 @@ def _progress() -> Iterator[Progress]:
     from rich import progress
     from rich.console import Console
 
-    console, stages = Console(stderr=True), [""]
+    console, stage = Console(stderr=True), ""
     columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.TimeElapsedColumn())
     with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
 
         def show(what: str, done: int, total: int) -> None:
+            nonlocal stage
             bar.update(task, description=what, completed=done, total=total)
-            if what != stages[-1] and not console.is_terminal:
+            if what != stage and not console.is_terminal:
                 console.print(what)
-            stages.append(what)
+            stage = what
 
         yield show

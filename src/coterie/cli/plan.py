@@ -177,7 +177,8 @@ def _print_report(trade_off: TradeOff) -> None:
         console.print(_churn_table(levels, kinds))
     console.print(f"\n{trade_off.verdict}", style="bold")
     console.print(f"Rule: {RULE}.")
-    if trade_off.recommended is not None and trade_off.recommended.kind == "consecutive":
+    best = trade_off.recommended
+    if best is not None and best.kind == "consecutive" and best.privacy > 1 and best.batches > 1:
         console.print(
             "Its batches are of users with consecutive numbers. If users are numbered in the order of their data "
             "(labels, sites), --deal keeps batches mixed."

@@ -185,6 +185,11 @@ class Federation:
         if given is not None and given.privacy != settings.privacy:
             raise UsageError(f"the plan is for T = {given.privacy}, the strategy for {settings.privacy}")
         wanted = set(given.names or ()) if given is not None else set()
+        if given is not None and (given.names or ())[: self._ledger.users] != self._ledger.names:
+            raise UsageError(
+                f"{self._ledger.place} has {counted(self._ledger.users, 'user')} already, who are not the first "
+                f"of the plan: name them first in it, from {self._ledger.names[0]!r} on, or begin a new ledger"
+            )
         least = max(
             settings.users or 0,
             settings.privacy,
@@ -280,6 +285,7 @@ class Federation:
             average = work.moved_by(outcome.mean)
             self.arrays, aggregated = self._wrapped.average(number, average, metrics, len(outcome.included))
             checkpoint = FlowerCheckpoint(number, self.arrays, self._wrapped.state)
+            # If the round is not committed after all, the federation ends, and the next one reads the one before.
             self._digest = self._checkpoints.write(checkpoint, self._digest)
             return {MODEL: self._digest}
 

@@ -1,7 +1,8 @@
 """JSON: records of a user and a round, records with a list of users, lists by round, and Coterie's own lines."""
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Annotated, Any, BinaryIO, TypeAlias
 
 import msgspec
@@ -31,7 +32,6 @@ from coterie.values.log import learned_set
 
 MAX_DOCUMENT = 128 * 2**20
 """Bytes of a JSON document, or of a line: what is decoded at once takes up to twenty times as much memory."""
-_LOOKED_AT = 100  # records in which keys are looked for
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -109,6 +109,8 @@ def read_json(source: Source, choice: Choice) -> LogTable | Sets:
             "line for each round"
         )
     document = _body(source.name, decode(source.name, source.content))
+    if isinstance(document, dict):
+        _check_keys(source)
     by_round = document.items() if isinstance(document, dict) else enumerate(document)
     if isinstance(document, dict) or all(isinstance(each, list) for each in document):
         sets = [
@@ -124,6 +126,19 @@ def read_json(source: Source, choice: Choice) -> LogTable | Sets:
                 f"{source.name}, entry {index}: this is neither a record with a round nor a list of users"
             )
     return _from_records(source.name, "JSON", "entry", lambda: enumerate(document, 1), choice)
+
+
+def _check_keys(source: Source) -> None:
+    """Refuse a key that stands twice: a decoder keeps the last, and the sum of the other would be lost."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> None:
+        key, count = Counter(key for key, _ in pairs).most_common(1)[0] if pairs else ("", 0)
+        if count > 1:
+            raise UsageError(
+                f"{source.name}: the key {key!r} stands {count} times; give every round a key of its own"
+            )
+
+    json.loads(source.content.decode("utf-8-sig"), object_pairs_hook=unique)
 
 
 def _body(name: str, document: Any) -> list[Any] | dict[str, list[Any]]:  # noqa: ANN401
@@ -154,7 +169,7 @@ def _from_records(
 ) -> LogTable | Sets:
     keys: dict[str, None] = {}
     lists: dict[str, None] = {}
-    for _, record in islice(records(), _LOOKED_AT):
+    for _, record in records():  # all of them: a key that comes late can be the number of a set
         keys |= dict.fromkeys(record)
         lists |= {key: None for key, value in record.items() if isinstance(value, list)}
     header = tuple(keys)

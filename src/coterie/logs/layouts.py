@@ -88,7 +88,7 @@ def _understanding(table: LogTable, layout: TableLayout, rule: str, **more: Any)
         user_column=name_of(layout.user),
         set_column=name_of(layout.set),
         delimiter=table.delimiter,
-        ignored_columns=unused if layout.form in {"long", "wide"} else (),
+        ignored_columns=unused if layout.form != "transposed" else (),
         **more,
     )
 
@@ -211,7 +211,9 @@ def transposed_rows(table: LogTable, layout: TableLayout) -> tuple[Rows, Underst
     _check_users(table, names)
     users, where = np.repeat(np.arange(len(names)), [*map(len, rounds)]), np.concatenate([_NOBODY, *rounds])
     rule = f"a column, numbered by {'its name' if numbering.exact else numbering.rule}"
-    rows = Rows(table.name, numbering.numbers, origin, users, names, where=where, order="file")
+    # Columns of one round are learned sets of their own, as rows of one round of a matrix are.
+    sets = where if len(np.unique(numbering.numbers)) < len(labels) else None
+    rows = Rows(table.name, numbering.numbers, origin, users, names, sets, where, "file")
     return rows, _understanding(table, layout, rule)
 
 

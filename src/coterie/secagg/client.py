@@ -263,23 +263,27 @@ class UnsealedClient(Client):
             raise PeerError(f"the server asked for round {message.round}; this client is past it")
         terms = called_terms(message)
         check_terms(terms, protocol.least_included([1], 1), configuration)
+        task = Task(message.scope, b"", message.round, terms, message.recipe)
+        self._tasks[message.scope] = task  # before the setting, which `seal` reads before the task
         self._settings[message.scope] = RoundSetting(
             "unsealed", message.inner, message.scope, message.round, terms, quantiser, parameters
         )
-        self._tasks[message.scope] = Task(message.scope, b"", message.round, terms, message.recipe)
         self._rounds.pop(message.scope, None)
-        return self._tasks[message.scope]
+        return task
 
     def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> bytes | memoryview:
         """Return the first answer to a task; the vector, quantised and masked, waits for its phase."""
+        # Read before the task: if a call comes meanwhile, `_checked` refuses this one.
+        setting = self._settings.get(task.scope)
         values, weight = self._checked(task, update, weight)
-        setting = self._settings[task.scope]
+        assert setting is not None  # noqa: S101 - a task that is there has one
         party = self._owner.party(setting, b"", {self.user: self._owner.identity.public})
         participant = PROTOCOLS[setting.inner].participant(party, threads)
         rounding = rounding_key(self._rounding, task.terms)
         weighted = (values, min(weight, setting.quantiser.weight_cap), setting.quantiser)
         mask_into(participant.words, *weighted, participant.masks, rounding, threads=threads)
-        del self._tasks[task.scope], self._settings[task.scope]
+        if self._tasks.get(task.scope) == task:
+            del self._tasks[task.scope], self._settings[task.scope]
         self._rounds[task.scope] = participant
         self._next[task.scope] = task.round + 1
         return participant.start()

@@ -132,7 +132,9 @@ def _batch_scheme(name: str) -> tuple[BatchScheme, int, float]:
     if parts is None or scheme is None or bool(parts[3]) != bool(scheme.percent):
         near = difflib.get_close_matches(name.lower(), USER_SCHEMES, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"there is no scheme {name!r}; {hint}known are {', '.join(SCHEME_NAMES)} (with any T)")
+        raise UsageError(
+            f"there is no scheme {name!r}; {hint}known are {', '.join(SCHEME_NAMES)}; in place of 6 any T"
+        )
     return scheme, int(parts[1]), int(parts[3] or 0) / 100
 
 
@@ -174,7 +176,7 @@ def selector_named(
     BatchPlan(12 users, 3 batches of 4, privacy 4)
     >>> selector_named("randm", users=12, per_round=8, dropout=None, rng=np.random.default_rng(0))
     Traceback (most recent call last):
-    coterie.errors.UsageError: there is no scheme 'randm'; did you mean random? known are random, weighted, partition, bernoulli, T6, T6-text, T6-uniform, T6-sorted, T6-mixed30, T6-together, T6-shuffled, T6-dealt (with any T)
+    coterie.errors.UsageError: there is no scheme 'randm'; did you mean random? known are random, weighted, partition, bernoulli, T6, T6-text, T6-uniform, T6-sorted, T6-mixed30, T6-together, T6-shuffled, T6-dealt; in place of 6 any T
     """  # noqa: E501 - the message is one line
     if name in USER_SCHEMES:
         return USER_SCHEMES[name].selector(SchemeRequest(name, users, per_round, rng, dropout, record))

@@ -197,11 +197,11 @@ def simulate(
     """Simulate selection schemes, and measure what they give away and what they cost.
 
     Schemes are named as `coterie simulate --help` lists them, or are a selector of your own as `Scheme(name,
-    selector)`; a `plan` (or its file) is one more, and says how many users there are unless `users` does. Users
-    are away with the probability `dropout` (one for all, or several from which each user's is drawn with `seed`),
-    as a record of `availability` says (a log, or its file), or as a model of `coterie.selection` does. A chosen
-    user is `lost` mid-round with that probability; users leave for good and join at a rate per round. `progress`
-    is given the growing result after every trial.
+    selector)`; a `plan` (or its file) is one more, and with `dropout` says how many users there are, unless
+    `users` does. Users are away with the probability `dropout` (one for all, or several from which each user's is
+    drawn with `seed`), as a record of `availability` says (a log, or its file), or as a model of
+    `coterie.selection` does. A chosen user is `lost` mid-round with that probability; users leave for good and
+    join at a rate per round. `progress` is given the growing result after every trial.
 
     >>> result = simulate(users=12, per_round=6, schemes=["random", "T3"], dropout=0.1, rounds=30, trials=2)
     >>> result

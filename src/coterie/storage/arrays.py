@@ -16,8 +16,10 @@ from coterie.storage.files import read_file
 
 def encode_arrays(arrays: Mapping[str, object]) -> tuple[memoryview, str]:
     """Return arrays as the bytes of an npz file, and their SHA-256 in hexadecimal."""
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    buffer, values = io.BytesIO(), {name: np.asarray(value) for name, value in arrays.items()}
+    if any(value.dtype.hasobject for value in values.values()):
+        raise UsageError("an array of Python objects cannot be stored; give numbers or texts")
+    np.savez(buffer, **values)  # type: ignore[arg-type]  # its own switch for that is newer than numpy 2.0
     data = buffer.getbuffer()
     return data, hashlib.sha256(data).hexdigest()
 

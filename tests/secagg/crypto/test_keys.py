@@ -16,15 +16,18 @@ from coterie.secagg.batch.membership import DeviceRecord
 from coterie.secagg.crypto import keys
 from coterie.secagg.crypto.encoding import enc
 from coterie.secagg.crypto.keys import (
+    BoxKey,
     IdentityKey,
     SealKey,
     Seed,
+    StoredSecrets,
     check_exchange_key,
     check_identity_key,
     hkdf,
     hkdf_expand,
     verify_signature,
 )
+from coterie.secagg.protocols.agreement.boxes import SentBoxes
 
 P = 2**255 - 19
 ORDER = 2**252 + 27742317777372353535851937790883648493
@@ -97,6 +100,18 @@ def test_what_a_device_stores_prints_as_nothing():
     """Neither `repr` nor rich, which asks a structure for its fields by itself, shows a part of a record."""
     record = DeviceRecord.new(Seed(SECRET))
     assert [repr(record), pretty_repr(record)] == ["DeviceRecord(…)", "DeviceRecord()"]
+    kinds = {kind.__name__ for kind in StoredSecrets.__subclasses__()}
+    assert {"DeviceRecord", "StoredParticipant", "_StoredRound"} <= kinds
+    for kind in StoredSecrets.__subclasses__():
+        assert (kind.__repr__, kind.__rich_repr__) == (StoredSecrets.__repr__, StoredSecrets.__rich_repr__)
+
+
+def test_the_keys_of_boxes_are_secrets_until_they_are_asked_for():
+    """Boxes that wait for complaints are neither pickled nor copied: their keys open everybody's shares."""
+    sent = SentBoxes(None, 0, {1: BoxKey.generate()}, {1: b"box"})
+    for take in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="is secret"):
+            take(sent)
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=repr)

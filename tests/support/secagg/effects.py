@@ -315,10 +315,13 @@ def check_phase(stage, message, answer):
         )
     else:
         assert len(set(message.signers)) == len(message.signers) >= threshold
-        _, context, roster, sharers, *_ = agreement = participant._agreed_lists()
-        signed = [(place, agreement) for place in message.signers]
-        silent = sorted(participant._included.difference(message.signers))
-        signed += [(place, ("upload", context, roster, sharers)) for place in silent]
+        # What was agreed, from the lists of users alone: not by the code that the device verifies with.
+        sharers, included = sorted(participant._sharers), sorted(participant._included)
+        lists = [np.array(places, dtype="<u4").tobytes() for places in
+                 (sharers, included, sorted(set(sharers) - set(included)))]  # fmt: skip
+        round_ = (good.context, participant._roster.digest)
+        signed = [(place, ("agree", *round_, *lists)) for place in message.signers]
+        signed += [(place, ("upload", *round_, lists[0])) for place in included if place not in message.signers]
         for (place, statement), signature in zip(signed, message.signatures, strict=True):
             verify_signature(users[place].identity, signature, *statement, who="ana")
 

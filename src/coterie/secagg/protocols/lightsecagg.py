@@ -125,7 +125,7 @@ class LightParticipant(AgreedParticipant):
     def _split(self, roster: Roster, own_position: int) -> dict[int, bytes]:
         """Encode the mask; the noise in it is drawn for this mask alone."""
         del own_position
-        assert isinstance(roster, CodedRoster)  # noqa: S101 - see _roster_of
+        assert isinstance(roster, CodedRoster)  # noqa: S101 - the protocol's `roster_kind`
         mask: Words = np.empty(roster.mask_words, dtype=PRIME_31.dtype)
         Keystream(self._seed, PRIME_31).words_into(mask)
         shares = roster.code.encode(mask, Seed.generate())

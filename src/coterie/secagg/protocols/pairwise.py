@@ -2,6 +2,7 @@
 
 A user's own mask comes from a seed, the others from its mask key. Of both every holder has a share, and after the
 agreement gives one of the two: of the included users the seeds' shares, of the excluded ones the keys'.
+A device can store its participant between two messages.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ import numpy as np
 from coterie.errors import PeerError, TooFewUsersError
 from coterie.secagg.batch.charter import Parameters, ordered
 from coterie.secagg.crypto.encoding import enc
-from coterie.secagg.crypto.keys import MaskKey, Seed, ShareKey, StoredSecrets, hkdf
+from coterie.secagg.crypto.keys import BoxKey, MaskKey, Seed, ShareKey, StoredSecrets, hkdf
 from coterie.secagg.crypto.masking import Mask, add_masks
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring, Words
 from coterie.secagg.crypto.shamir import LIMBS, SHARE_BYTES, are_shares, combine_all, correct, split
@@ -123,7 +124,7 @@ class StoredParticipant(StoredSecrets):
     shares: dict[int, bytes]
     sharers: Positions
     complete: bool
-    """Whether the user's whole batch is among the sharers."""
+    """Whether the user's whole batch is among the sharers; it follows from them, and the stored form has it."""
     included: Positions
 
 
@@ -152,7 +153,8 @@ class PairwiseParticipant(AgreedParticipant):
         if saved.lines:
             self._roster = roster_kind(self._setting, saved.lines)
             self._own_position = self._roster.position[party.user]
-            keys, boxes = ({holder: pair[part] for holder, pair in saved.boxes.items()} for part in (0, 1))
+            keys = {holder: BoxKey.from_bytes(key) for holder, (key, _) in saved.boxes.items()}
+            boxes = {holder: box for holder, (_, box) in saved.boxes.items()}
             self._sent = SentBoxes(self._roster, self._own_position, keys, boxes)
         if saved.words:
             self._mask_key, self._seed = MaskKey.from_bytes(saved.mask_key), Seed(saved.seed)
@@ -178,7 +180,9 @@ class PairwiseParticipant(AgreedParticipant):
             seed=self._seed.reveal() if pending else b"",
             words=self.words.tobytes() if pending else b"",
             lines=() if alone else self._roster.lines,
-            boxes={holder: (sent.keys[holder], box) for holder, box in sent.boxes.items()} if sent else {},
+            boxes={holder: (sent.keys[holder].to_bytes(), box) for holder, box in sent.boxes.items()}
+            if sent
+            else {},
             shares=self._shares,
             sharers=self._sharers,
             complete=not pending and self._is_whole(self._sharers),

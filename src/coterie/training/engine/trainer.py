@@ -174,8 +174,8 @@ class Trainer(ABC):
         if missing.all():
             names = self.data.names or range(self.data.users)
             raise DivergedError(
-                f"training gave numbers that are not finite after {counted(round_, 'round')} for all {len(users)} users "
-                f"({listing(str(names[user]) for user in diverged)}); lower the learning rate "
+                f"training gave numbers that are not finite after {counted(round_, 'round')} for all "
+                f"{len(users)} users ({listing(str(names[user]) for user in diverged)}); lower the learning rate "
                 f"({self.settings.rate(round_):g} in this round), or look for such numbers in their data"
             )
         return np.where(missing, losses[~missing].mean(), losses), diverged

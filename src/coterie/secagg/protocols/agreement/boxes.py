@@ -180,7 +180,7 @@ class SentBoxes:
     """The boxes that a user made, one for each neighbour, and the key of each, which is revealed once at most."""
 
     def __init__(
-        self, roster: Roster, own_position: int, keys: Mapping[int, bytes], boxes: Mapping[int, bytes]
+        self, roster: Roster, own_position: int, keys: Mapping[int, BoxKey], boxes: Mapping[int, bytes]
     ) -> None:
         self._roster, self._own_position = roster, own_position
         self.keys, self.boxes = keys, boxes
@@ -193,7 +193,7 @@ class SentBoxes:
             holder: Route(roster, own_position, holder).encrypt_shares(keys[holder], content)
             for holder, content in contents.items()
         }
-        return cls(roster, own_position, {holder: key.to_bytes() for holder, key in keys.items()}, boxes)
+        return cls(roster, own_position, keys, boxes)
 
     def keys_for(self, complaints: Complaints) -> bytes:
         """Return the keys of boxes that were complained about; refuse complaints that are not their holders'."""
@@ -208,7 +208,7 @@ class SentBoxes:
                 raise PeerError(f"the complaint of {line.user!r} is about another box than it was sent")
             statement = self._roster.complaint_to_sign(self._own_position, complaint.user, complaint.box_digest)
             self._roster.verify(complaint.user, complaint.signature, statement)
-        return b"".join(self.keys[complaint.user] for complaint in complaints)
+        return b"".join(self.keys[complaint.user].to_bytes() for complaint in complaints)
 
 
 def open_boxes(
