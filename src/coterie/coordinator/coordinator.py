@@ -87,7 +87,8 @@ class EndedRounds:
     """The last rounds of a coordinator, whose exposure can still grow.
 
     A server that has once sent its messages cannot help receiving the answers, however late; a sum that they
-    complete lies open to it, and counts from then on.
+    complete lies open to it, and counts from then on. A round that is over refuses a late message, and counts it
+    all the same (`ServerRound.receive`); users of whom it then knows too much are `unknown` there, `alone` here.
     """
 
     def __init__(self, ledger: Ledger, most: int = MOST_REMEMBERED) -> None:

@@ -54,7 +54,15 @@ class SimulatedFederation:
         # A simulated user's rounding is a function of the seed, so that equal runs give equal bits.
         secret = Seed(self._world.rounding(self._number[name]).bytes(32))
         if self._spec.aggregation.sealed:
-            return SealedClient(Membership(name, identity, configuration, self._is_real, device, lambda: secret))
+            member = Membership(
+                user=name,
+                identity=identity,
+                configuration=configuration,
+                verify_member=self._is_real,
+                store=device,
+                new_secret=lambda: secret,
+            )
+            return SealedClient(member)
         return UnsealedClient(name, identity, configuration, self._is_real, rounding_secret=secret)
 
     def _batch_rules(self) -> BatchRules:

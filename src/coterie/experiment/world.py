@@ -65,7 +65,7 @@ class World:
         return self._rng(_LOST, step).random(self._users) < self._lost
 
     def lost_at(self, step: int, phases: int) -> IntArray:
-        """Return the phase at which each user is lost, if it is; the last one is that of its vector."""
+        """Return the phase at which each user is lost, if it is; of `phases` the last is that of its vector."""
         return self._rng(_WHEN, step).integers(phases, size=self._users)
 
     def rounding(self, user: int) -> np.random.Generator:

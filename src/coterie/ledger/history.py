@@ -366,7 +366,7 @@ class History:
         users = np.concatenate((event.learned.members, event.alone))
         if len(users) == 0 or int(users.max()) >= len(self.names):
             raise UsageError(f"round {event.round}: what came late names nobody, or a user who is not enrolled")
-        yield None
+        yield None  # nothing that is counted here changes; a snapshot adds it to its round
 
     @_rule.register
     def _unfinished(self, event: events.Unfinished, time: int) -> Rule:

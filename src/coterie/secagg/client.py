@@ -171,10 +171,11 @@ class SealedClient(Client):
     def seal(self, task: Task, update: Update, *, weight: int = 1, threads: int = 1) -> memoryview:
         """Return the first answer to a task, after the update was quantised and masked.
 
-        The chain moves past the round durably before anything leaves (§3). The weight of the first seal in a
-        scope, at most the charter's largest, is the user's weight for good: later ones are not looked at, since
-        a weight that moves by one while updates repeat would show the update (§1). An update that is not finite
-        counts as the zero update.
+        In a protocol of several phases that answer has no vector yet: it waits in `participant.words`. The chain
+        moves past the round durably before anything leaves (§3). The weight of the first seal in a scope, at most
+        the charter's largest, is the user's weight for good: later ones are not looked at, since a weight that
+        moves by one while updates repeat would show the update (§1). An update that is not finite counts as the
+        zero update.
         """
         values, weight = self._checked(task, update, weight)
         with self.membership.record(task.scope) as record:

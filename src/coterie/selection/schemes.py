@@ -81,6 +81,8 @@ class BatchScheme:
 
     plan: Callable[[SchemeRequest], BatchPlan] = lambda request: consecutive(request.users, request.privacy)
     order: Order = least_served
+    selector: Callable[[BatchPlan, int, Order], Selector] = BatchSelector
+    """Made of the plan, K and the order."""
     knows_users: bool = False
     """Whether the plan is made for its users: by their dropout, or by when they are online."""
     percent: str = ""
@@ -182,4 +184,4 @@ def selector_named(
         return USER_SCHEMES[name].selector(SchemeRequest(name, users, per_round, rng, dropout, record))
     scheme, privacy, share = _batch_scheme(name)
     plan = scheme.plan(SchemeRequest(name, users, per_round, rng, dropout, record, privacy, share))
-    return BatchSelector(plan, per_round, scheme.order)
+    return scheme.selector(plan, per_round, scheme.order)

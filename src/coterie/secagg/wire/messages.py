@@ -116,7 +116,7 @@ class Terms:
     min_included: int = 1
     """The fewest users whose sums the round may give; in most inner protocols devices insist on it (§5)."""
     step: int = 0
-    """How many rounds were trained before: what schedules of the recipe depend on. It never goes back."""
+    """How many rounds ended before, with a result or without: schedules depend on it. It never goes back."""
     configuration: bytes = b""
     """A training configuration in place of the charter's recipe; devices refuse it unless owners permit it."""
 

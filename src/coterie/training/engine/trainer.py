@@ -74,6 +74,7 @@ class Part:
 class Trainer(ABC):
     """Trains users on their data from common parameters; randomness is a function of (seed, round, user).
 
+    A round is numbered by how many ended before it, which in a run is its step and not its number in the ledger.
     The device of their data is where it happens. On a CPU `workers` chunks of clients are trained side by side,
     one core each: as many as there are cores, unless given. Their number never decides a result. `chunk` is how
     many clients are computed as one.

@@ -165,7 +165,11 @@ FROM_SERVER: tuple[type[Message], ...] = get_args(ServerPhase)
 def server_table(
     sharing: type[Message], opening: type[Message]
 ) -> dict[tuple[ServerState, type[Message]], ServerState]:
-    """Return the legal order of clients' messages, where these two carry boxes and what opens the sum."""
+    """Return the legal order of clients' messages, where these two carry boxes and what opens the sum.
+
+    They answer in turn a call, a `RosterCall`, a `Delivery` (and, if there are complaints, a `RevealCall`), a
+    `SharersCall`, a `Proposal` and an `Opening`. The two are each protocol's own, such as `pairwise.Sharing`.
+    """
     return {
         (ServerState.CALLED, Advertisement): ServerState.ADVERTISED,
         (ServerState.LISTED, sharing): ServerState.SHARED,

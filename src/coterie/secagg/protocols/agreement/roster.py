@@ -214,7 +214,10 @@ def check_positions(positions: Positions, users: int, what: str) -> None:
 
 @dataclass(frozen=True)
 class BoxFormat:
-    """The format of all boxes of a round: the public half of a box's key, encrypted content, commitments."""
+    """The format of all boxes of a round: the public half of a box's key, encrypted content, commitments.
+
+    That of secagg and secagg+ is `pairwise.PAIRS`; what a sender signs is the root of a tree over the digests.
+    """
 
     content_bytes: int
     commitment_bytes: int
