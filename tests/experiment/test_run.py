@@ -1,9 +1,7 @@
 """A run is a function of its spec, and cryptography changes its model by no more than quantisation does."""
 
 import math
-import sys
 from contextlib import ExitStack
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from coterie.audit import strong_level
 from coterie.coordinator.simulated import SimulatedUsers
 from coterie.experiment.record import read_record
 from coterie.experiment.run import Run
-from coterie.experiment.spec import Spec
 from coterie.experiment.world import World
 from coterie.ledger import Ledger, State
 from coterie.ledger.reading import verify
@@ -186,24 +183,6 @@ def test_a_selector_of_batches_need_not_be_ours(data, new_folder, monkeypatch):
     assert isinstance(own.setup.selector_for(own.ledger.plan), OwnSelector)
     assert [row.outcome for row in own.rows] == OUTCOMES
     assert torch.equal(own.parameters, ours.parameters)
-
-
-def test_a_round_goes_through_the_files_that_it_is_read_in(data, new_folder, monkeypatch):
-    """One round of the default protocol calls all of docs/architecture.py's READING but types and the report."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "docs")
-    import architecture
-
-    called = set()
-    with Run.start(tiny_spec(data, Spec().aggregation.protocol), new_folder()) as run:
-        sys.setprofile(lambda frame, *_: called.add(frame.f_code.co_filename))
-        try:
-            row = next(run.steps())
-        finally:
-            sys.setprofile(None)
-    assert row.outcome == "committed"
-    read = {file for file in architecture.READING if str(architecture.PACKAGE / file) not in called}
-    types = {"experiment/spec.py", "secagg/protocols/agreement/messages.py"}
-    assert read == {*types, "report/run/result.py", "report/run/page.py"}
 
 
 def test_what_is_measured_less_often_is_not_in_the_rows_between(data, new_folder):
