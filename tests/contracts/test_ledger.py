@@ -402,14 +402,14 @@ def test_a_summary_counts_what_happened(location):
             "unfinished": 1,
             "skipped": 1,
         }
-        assert summary.asked.tolist() == [2, 2, 3, 2]
-        assert summary.included.tolist() == [1, 0, 1, 1]
-        assert summary.lost.tolist() == [0, 2, 0, 0]
+        assert summary.times_asked.tolist() == [2, 2, 3, 2]
+        assert summary.times_included.tolist() == [1, 0, 1, 1]
+        assert summary.times_lost.tolist() == [0, 2, 0, 0]
         ledger.enrol(["x"])
         ledger.publish_plan(BatchPlan.from_batches(12, 3, [range(6), range(9, 12)]))
         summary = ledger.snapshot()
         assert [(each.since, each.users.tolist()) for each in summary.retired] == [(5, [6, 7, 8])]
-        assert (summary.waiting, summary.asked.tolist(), len(summary.rounds)) == (1, [2, 2], 5)
+        assert (summary.waiting, summary.times_asked.tolist(), len(summary.rounds)) == (1, [2, 2], 5)
         assert summary.rounds[0].metrics == {"loss": 0.5, "accuracy": 0.75}
 
 
