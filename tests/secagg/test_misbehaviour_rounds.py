@@ -14,11 +14,13 @@ from coterie.secagg import (
     SealedClient,
     Task,
     TrustServerForIdentities,
+    UnsealedClient,
     found_batch,
     sealed_round,
     simulated_client,
     write_recipe,
 )
+from coterie.secagg import client as client_module
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.server import unsealed_call
 from coterie.secagg.wire.framing import encode
@@ -451,3 +453,24 @@ def test_a_vector_of_the_wrong_dimension_is_refused(batches, charter, server, ch
     assert "user-0-0" in server.waiting
     server.receive("user-0-0", good)
     complete(server, batches, charter, {"user-0-0"})
+
+
+def test_an_update_is_never_masked_for_a_call_that_came_meanwhile(monkeypatch):
+    """A call that arrives while an unsealed update is read brings its own settings, for its own round only."""
+    client = UnsealedClient("ana", IdentityKey.generate(), configuration(), TrustServerForIdentities())
+    first = rules(inner="secagg")
+    clipped = dataclasses.replace(first.quantiser, clip=first.quantiser.clip / 4)
+    later = dataclasses.replace(first, quantiser=clipped)
+    shown = terms(min_included=2)
+    task = client.receive(encode(unsealed_call(first, 5, shown)))
+    flat_update = client_module.flat_update
+
+    def interrupted(update, own_terms):
+        client.receive(encode(unsealed_call(later, 6, shown)))
+        return flat_update(update, own_terms)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client_module, "flat_update", interrupted)
+        client.seal(task, np.zeros(DIMENSION))
+    setting = client._rounds[SCOPE]._setting  # noqa: SLF001
+    assert (setting.round, setting.quantiser) == (5, first.quantiser)
