@@ -140,9 +140,7 @@ AT_HAND = {
     "training/engine/hardware.py": "one core for each client",
     "training/engine/kernels.py": "masks of dropout",
     "training/engine/stacked_model.py": "layers in the order in which they are quick",
-    "storage/arrays.py": "arrays with their digest",
-    "storage/files.py": "files that are written whole or not at all",
-    "storage/sqlite.py": "durable SQLite",
+    "files.py": "arrays with their digest",
     "values/log.py": "learned sets",
     "values/checks.py": "checks of arguments",
 }

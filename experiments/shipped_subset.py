@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.storage.files import atomic_write
+from coterie.files import atomic_write
 from coterie.training import Examples, load
 from coterie.training.data.published import MNIST, MNIST_SMALL
 

@@ -10,7 +10,7 @@ import coterie
 from coterie import BatchPlan, ParticipationLog, UsageError
 from coterie.audit import Evidence, Verdict
 from coterie.logs import write_log
-from coterie.storage.plans import write_plan
+from coterie.selection.plan_file import write_plan
 from support.audit.verdicts import batch_log, random_log
 from support.cli.command import coterie as command
 from support.ledgers import NAMES, federation

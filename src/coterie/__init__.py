@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from coterie.planning import plan
     from coterie.report.run.call import run
     from coterie.selection import BatchSelector, BernoulliSelector, RandomSelector, WeightedRandomSelector
+    from coterie.selection.plan_file import read_plan, write_plan
     from coterie.simulation import simulate
-    from coterie.storage.plans import read_plan, write_plan
 
 __version__ = "0.2.0"
 
@@ -64,11 +64,11 @@ _ROOMS = {
     "plan": "coterie.planning",
     "read_availability": "coterie.logs",
     "read_log": "coterie.logs",
-    "read_plan": "coterie.storage.plans",
+    "read_plan": "coterie.selection.plan_file",
     "run": "coterie.report.run.call",
     "simulate": "coterie.simulation",
     "write_log": "coterie.logs",
-    "write_plan": "coterie.storage.plans",
+    "write_plan": "coterie.selection.plan_file",
 }
 """Where the names live that are imported when they are first asked for."""
 

@@ -119,7 +119,7 @@ def _from_log(log: ParticipationLog | Evidence, rounds: int | None) -> tuple[Evi
 def _with_plan(evidence: Evidence, plan: BatchPlan | str | os.PathLike[str]) -> Evidence:
     """Return evidence that is held against another plan, user by user of the same name."""
     if not isinstance(plan, BatchPlan):
-        from coterie.storage.plans import read_plan
+        from coterie.selection.plan_file import read_plan
 
         plan = read_plan(plan)
     numbers = plan_numbers(evidence.log, plan)
@@ -193,7 +193,7 @@ def _like_names(names: tuple[str, ...]) -> Iterator[str]:
 def _is_ledger(path: Path) -> bool:
     if str(path) == "-":  # standard input
         return False
-    from coterie.storage.files import reading
+    from coterie.files import reading
 
     with reading(path), path.open("rb") as file:
         return file.read(len(_SQLITE)) == _SQLITE

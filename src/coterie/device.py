@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from coterie.errors import UsageError
-from coterie.storage.files import sync_folder, writing
-from coterie.storage.sqlite import DURABLE, FileKind, connect, error_code
+from coterie.files import DURABLE, FileKind, connect, error_code, sync_folder, writing
 
 _VERSION = 2
 

@@ -18,7 +18,7 @@ from coterie.audit import strong_level
 from coterie.ledger import Ledger
 from coterie.ledger.store import is_postgres_url
 from coterie.logs import write_log
-from coterie.storage.plans import write_plan
+from coterie.selection.plan_file import write_plan
 from support.audit import rational
 from support.cli.command import coterie
 from support.ledgers import LEARNED, NAMES, PLAN, cohort_of, federation

@@ -10,7 +10,7 @@ import pytest
 
 from coterie import ParticipationLog
 from coterie.logs import write_log
-from coterie.storage.plans import read_plan
+from coterie.selection.plan_file import read_plan
 from coterie.theory import cardinality
 from support.cli.command import coterie
 

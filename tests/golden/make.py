@@ -13,7 +13,7 @@ from coterie.device import DeviceFile  # noqa: E402 - the tests' helpers come af
 from coterie.experiment.folder import Checkpoint, PendingResult, RunFolder  # noqa: E402
 from coterie.experiment.record import RoundRow  # noqa: E402
 from coterie.logs import write_log  # noqa: E402
-from coterie.storage.plans import write_plan  # noqa: E402
+from coterie.selection.plan_file import write_plan  # noqa: E402
 from coterie.training.data.partition import write_partition  # noqa: E402
 from support.golden import (  # noqa: E402
     LOG,

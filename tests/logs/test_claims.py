@@ -19,7 +19,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))
 from coterie import UsageError
 from coterie.logs import read_log
-from coterie.storage.plans import read_plan
+from coterie.selection.plan_file import read_plan
 try:
     if sys.argv[1].endswith(".json"):
         print(read_plan(sys.argv[1]))

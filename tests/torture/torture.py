@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
 
 KINDS = [
-    Kind("power cuts of files, devices, ledgers, records", "tests/storage/test_power_cut.py", "", "--kills", 8),
+    Kind("power cuts of files, devices, ledgers, records", "tests/files/test_power_cut.py", "", "--kills", 8),
     Kind("power cuts of runs, torn at blocks", "tests/experiment/test_faults.py", "power_cut", "--kills", 16),
     Kind("ledger bodies mutated", "tests/ledger/test_events.py", "whatever_bytes", "--fuzz", 200_000),
     Kind("PostgreSQL cut off, crashed, restarted", "tests/ledger/test_nemesis.py", "", "--kills", 16),

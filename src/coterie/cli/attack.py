@@ -94,8 +94,8 @@ def attack(
 
 def _attack_run(run: Path, window: int | None, folder: Path, progress: Progress) -> dict[str, Any]:
     from coterie.experiment.attack import attack_run, read_attacked_run
+    from coterie.files import make_folder_of
     from coterie.report.attack import RECORD
-    from coterie.storage.files import make_folder_of
 
     progress("reading the run", 0, 2)
     attacked = read_attacked_run(run)
@@ -108,8 +108,8 @@ def _attack_run(run: Path, window: int | None, folder: Path, progress: Progress)
 
 def _demonstrate(folder: Path, progress: Progress) -> dict[str, Any]:
     from coterie.experiment.demonstration import Demonstration
+    from coterie.files import make_folder_of
     from coterie.report.attack import RECORD
-    from coterie.storage.files import make_folder_of
 
     make_folder_of(folder / RECORD)
     try:

@@ -9,7 +9,7 @@ import typer
 
 from coterie.cli.options import check_torch
 from coterie.errors import UsageError
-from coterie.storage.files import write_file
+from coterie.files import write_file
 
 
 def init(

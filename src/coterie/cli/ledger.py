@@ -148,9 +148,9 @@ def export(
 
       coterie ledger export runs/1 --out log.jsonl
     """
+    from coterie.files import check_writable
     from coterie.ledger import Ledger
     from coterie.logs import write_log
-    from coterie.storage.files import check_writable
 
     if out is None:
         raise UsageError("say which file to write: --out log.jsonl, .csv or .parquet")

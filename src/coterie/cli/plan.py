@@ -82,8 +82,8 @@ def plan(
     from coterie import planning
     from coterie.cli.options import check_distinct, check_one_source, dropout_choices, read_online
     from coterie.errors import UsageError
-    from coterie.storage.files import check_writable
-    from coterie.storage.plans import write_plan
+    from coterie.files import check_writable
+    from coterie.selection.plan_file import write_plan
 
     if per_round is None:
         raise UsageError("say how many users take part in a round: --per-round 12")

@@ -132,7 +132,7 @@ def simulate(
     """
     import coterie.simulation
     from coterie.cli.simulation_view import SimulationView, deliver, full_record
-    from coterie.storage.plans import read_plan
+    from coterie.selection.plan_file import read_plan
 
     if per_round is None:
         raise UsageError("say how many users take part in a round: --per-round 12")
@@ -249,7 +249,7 @@ def _model(
 
 def _new_folder(out: Path) -> bool:
     """Make the folder for the results, and say whether it is new; refuse one that holds earlier ones."""
-    from coterie.storage.files import check_writable, writing
+    from coterie.files import check_writable, writing
 
     record = out / "record.json"
     new = not out.exists()

@@ -13,6 +13,7 @@ from coterie.device import DeviceFile
 from coterie.errors import UsageError
 from coterie.experiment.plain import TrainingNotes
 from coterie.experiment.setup import Setup
+from coterie.files import writing
 from coterie.ledger import Ledger
 from coterie.secagg import (
     PROTOCOLS,
@@ -28,7 +29,6 @@ from coterie.secagg import (
     Terms,
     UnsealedClient,
 )
-from coterie.storage.files import writing
 from coterie.values import IntArray
 
 SCOPE = "experiment"

@@ -15,9 +15,18 @@ from numpy.typing import NDArray
 
 from coterie.errors import UsageError
 from coterie.experiment.record import RecordFile, RoundRow, RunRecord, head_digest, read_record, row_of
+from coterie.files import (
+    FileLock,
+    changed_file,
+    encode_arrays,
+    map_array,
+    read_arrays,
+    remove_unfinished,
+    sync_folder,
+    write_file,
+    writing,
+)
 from coterie.ledger import Ledger, Round, Snapshot, State
-from coterie.storage.arrays import changed_file, encode_arrays, map_array, read_arrays
-from coterie.storage.files import FileLock, remove_unfinished, sync_folder, write_file, writing
 from coterie.values import FloatArray, IntArray
 
 RECORD = "record.jsonl"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from coterie.errors import UsageError
-from coterie.storage.files import read_file, write_file, writing
+from coterie.files import read_file, write_file, writing
 
 FORMAT = 2
 LARGEST_LINE = 1 << 20

@@ -44,8 +44,8 @@ from coterie.experiment.plain import PlainAggregation, TrainingNotes
 from coterie.experiment.record import RoundRow, RunRecord, read_record
 from coterie.experiment.setup import Setup, prepare
 from coterie.experiment.spec import Spec
+from coterie.files import FileLock
 from coterie.ledger import Ledger, Round, Snapshot, State
-from coterie.storage.files import FileLock
 from coterie.training.data.files import Progress, no_progress
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten

@@ -126,7 +126,7 @@ def _user_data(spec: Spec, progress: Progress) -> UserData:
 def _selector(spec: Spec, world: World) -> Selector:
     users, selection = spec.data.users, spec.selection
     if selection.plan:
-        from coterie.storage.plans import read_plan
+        from coterie.selection.plan_file import read_plan
 
         plan = read_plan(Path(selection.plan))
         if plan.users != users:

@@ -11,8 +11,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from coterie.errors import UsageError
-from coterie.storage.arrays import encode_arrays, read_arrays
-from coterie.storage.files import remove_unfinished, write_file, writing
+from coterie.files import encode_arrays, read_arrays, remove_unfinished, write_file, writing
 
 StoredArrays: TypeAlias = ArrayRecord | list[NDArray[Any]] | dict[str, NDArray[Any]]
 """Arrays, as strategies keep them."""

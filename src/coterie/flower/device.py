@@ -12,8 +12,8 @@ from flwr.app import UserConfigValue
 
 from coterie.device import DeviceFile
 from coterie.errors import UsageError
+from coterie.files import reading, writing
 from coterie.secagg import DeviceConfiguration, DurableClient, IdentityKey, Membership, VerifyMember
-from coterie.storage.files import reading, writing
 
 MEMORY, ROUND, REFUSALS = "device.sqlite", "round.sqlite", "refusals.log"
 """The files in a device's folder: what it must never forget, the round that it is in, and what it refused."""

@@ -14,9 +14,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from coterie.errors import UsageError
+from coterie.files import wait_for_lock, writing
 from coterie.flower.device import user_of
 from coterie.flower.envelope import LOG
-from coterie.storage.files import wait_for_lock, writing
 
 _Strategy = TypeVar("_Strategy", bound=Strategy)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
+from coterie.files import writing
 from coterie.ledger import events
 from coterie.ledger.events import Event, Lists, encode, event_of
 from coterie.ledger.reading import LedgerReader
@@ -27,7 +28,6 @@ from coterie.ledger.store import (
     is_postgres_url,
     open_store,
 )
-from coterie.storage.files import writing
 from coterie.values import BatchPlan, Cohort, IntArray
 from coterie.values.log import learned_set
 

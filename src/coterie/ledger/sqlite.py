@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 
 from coterie.errors import UsageError
+from coterie.files import DURABLE, FileKind, connect, error_code, sync_folder, writing
 from coterie.ledger.events import LARGEST
 from coterie.ledger.store import (
     BusyError,
@@ -16,8 +17,6 @@ from coterie.ledger.store import (
     migrations,
     missing_migrations,
 )
-from coterie.storage.files import sync_folder, writing
-from coterie.storage.sqlite import DURABLE, FileKind, connect, error_code
 
 _WAIT = 10.0  # seconds that an append or a read waits for others; none holds the file for long
 

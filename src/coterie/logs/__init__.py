@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from coterie.errors import UsageError
+from coterie.files import atomic_write
 from coterie.logs.columns import Choice
 from coterie.logs.csv import csv_table, write_csv
 from coterie.logs.json import has_head, has_lines, is_json, read_json, read_json_lines, read_lines, write_lines
@@ -20,7 +21,6 @@ from coterie.logs.layouts import content_log
 from coterie.logs.parquet import Columns, is_parquet, write_parquet
 from coterie.logs.rows import availability_log, check_log
 from coterie.logs.source import LogFile, Source, Understanding, read_source
-from coterie.storage.files import atomic_write
 from coterie.values import AvailabilityLog, ParticipationLog
 
 __all__ = ["LogFile", "Understanding", "online_record", "read_availability", "read_log", "write_log"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from coterie.errors import UsageError
-from coterie.storage.files import reading
+from coterie.files import reading
 from coterie.values import ParticipationLog
 from coterie.values.text import counted, listing
 

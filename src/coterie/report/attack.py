@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.attacks.score import FOUND
+from coterie.files import write_file
 from coterie.report.deviation import deviation_section, picture
 from coterie.report.figures import can_draw, deviation, reconstruction_grid, reconstruction_histogram
 from coterie.report.page.blocks import (
@@ -26,7 +27,6 @@ from coterie.report.page.blocks import (
     Text,
 )
 from coterie.report.page.html import can_render, render, write_page
-from coterie.storage.files import write_file
 from coterie.values.text import KeyNumber, Tone, counted
 
 AttackRecord = Mapping[str, Any]

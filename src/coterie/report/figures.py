@@ -14,8 +14,8 @@ import numpy as np
 
 from coterie.errors import UsageError
 from coterie.experiment.record import RoundRow
+from coterie.files import atomic_write, check_writable, write_file
 from coterie.report.deviation import DeviationTable, outcome_note
-from coterie.storage.files import atomic_write, check_writable, write_file
 
 FORMATS = (".png", ".svg")
 # Okabe and Ito's colours: told apart also by people who do not see all colours.

@@ -11,12 +11,12 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from coterie.files import write_file
 from coterie.report.figures import KEY_METRICS, can_draw, draw_panels
 from coterie.report.run.comparison import mean_curve
 from coterie.reproduction.definition import Experiment
 from coterie.reproduction.outcome import ACCURACY, ExperimentRecord, ResultFile, Row, read_simulated, record_path
 from coterie.selection import privacy_of
-from coterie.storage.files import write_file
 
 FigureData = dict[str, Any]
 

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from coterie.errors import CoterieError, UsageError
+from coterie.files import make_folder_of
 from coterie.reproduction.definition import experiments_named
 from coterie.reproduction.outcome import ResultFile, record_path
 from coterie.reproduction.training_runs import Machine, run_missing
-from coterie.storage.files import make_folder_of
 
 
 def _report(name: str, run: str, done: int, runs: int) -> None:

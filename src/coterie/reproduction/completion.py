@@ -17,6 +17,7 @@ from coterie import __version__
 from coterie.errors import UsageError
 from coterie.experiment.spec import Spec
 from coterie.experiment.world import World, drawn_dropout
+from coterie.files import make_folder_of
 from coterie.reproduction.definition import Experiment, ReportProgress
 from coterie.reproduction.outcome import (
     ExperimentRecord,
@@ -36,7 +37,6 @@ from coterie.selection import (
     selector_named,
 )
 from coterie.simulation import Scheme, Simulation, Summary, Trial, run_trial, run_trials, selector_name
-from coterie.storage.files import make_folder_of
 from coterie.theory import (
     bernoulli_exposure_bound,
     bernoulli_exposure_probability,

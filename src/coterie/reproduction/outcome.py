@@ -14,8 +14,8 @@ from typing import Any
 
 from coterie.errors import UsageError
 from coterie.experiment.record import LineFile
+from coterie.files import read_file, write_file
 from coterie.reproduction.definition import Claim, Experiment
-from coterie.storage.files import read_file, write_file
 
 ExperimentRecord = dict[str, Any]
 ACCURACY = "test accuracy, %"

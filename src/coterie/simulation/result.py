@@ -213,7 +213,7 @@ def simulate(
     """
     check_count(rounds, "the number of rounds")
     if plan is not None and not isinstance(plan, BatchPlan):
-        from coterie.storage.plans import read_plan
+        from coterie.selection.plan_file import read_plan
 
         plan = read_plan(plan)
     if users is None and plan is not None and dropout is not None:

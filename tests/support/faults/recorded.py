@@ -14,8 +14,8 @@ import numpy as np
 
 from coterie import BatchPlan, Cohort
 from coterie.device import DeviceFile
+from coterie.files import atomic_write
 from coterie.ledger import Ledger
-from coterie.storage.files import atomic_write
 
 SHIM = ctypes.CDLL(None)
 

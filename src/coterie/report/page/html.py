@@ -16,10 +16,10 @@ from typing import Any
 
 from coterie import __version__
 from coterie.errors import UsageError
+from coterie.files import check_writable, write_file
 from coterie.report.page import blocks
 from coterie.report.page.blocks import Page
 from coterie.report.page.drawing import drawing, png_address
-from coterie.storage.files import check_writable, write_file
 from coterie.values.text import number
 
 SUFFIXES = (".html", ".htm")

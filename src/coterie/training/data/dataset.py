@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import UsageError
-from coterie.storage.files import reading
+from coterie.files import reading
 from coterie.training.data.partition import Partition
 from coterie.values.checks import IntArray, check_count, checked_names, starts_of
 

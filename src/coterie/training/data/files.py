@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import UsageError
-from coterie.storage.files import sync_folder, writing
+from coterie.files import sync_folder, writing
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes that are there, and how many it will have, where that is known."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
-from coterie.storage.files import read_file, write_file
+from coterie.files import read_file, write_file
 from coterie.values.checks import (
     FloatArray,
     IntArray,

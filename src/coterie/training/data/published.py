@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from coterie.errors import UsageError
-from coterie.storage.files import read_file, reading
+from coterie.files import read_file, reading
 from coterie.training.data.dataset import Dataset, Examples
 from coterie.training.data.files import (
     ByteArray,

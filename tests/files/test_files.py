@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from coterie.errors import UsageError
-from coterie.storage.files import atomic_write, check_writable, reading, writing
+from coterie.files import atomic_write, check_writable, reading, writing
 
 
 def test_the_file_appears_whole(tmp_path):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie import BatchPlan, UsageError
-from coterie.storage import plans
-from coterie.storage.plans import read_plan, write_plan
+from coterie.selection import plan_file
+from coterie.selection.plan_file import read_plan, write_plan
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.sampled_from(['","', "],[", "=1+1", ""])
 
@@ -33,7 +33,7 @@ def test_round_trip(tmp_path_factory, plan, step):
     """A plan comes back as it was, names and retired users too, in whatever pieces it is written."""
     path = tmp_path_factory.getbasetemp() / "plan.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "_BATCHES_WRITTEN", step)
+        patch.setattr(plan_file, "_BATCHES_WRITTEN", step)
         write_plan(plan, path)
         assert read_plan(path) == plan
         raw = json.loads(path.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from coterie import UsageError, read_log, read_plan, write_log, write_plan
 from coterie.training.data.partition import read_partition, write_partition
 from support.golden import LOG, PARTITION, PLAN
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "files"
+GOLDEN = Path(__file__).parents[0] / "golden" / "files"
 
 
 def test_a_plan_of_version_1(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from coterie import UsageError
-from coterie.storage.arrays import encode_arrays, map_array, read_arrays
+from coterie.files import encode_arrays, map_array, read_arrays
 
 DTYPES = st.sampled_from([np.float32, np.float64, np.int64, np.uint8])
 ARRAYS = arrays.arrays(DTYPES, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))

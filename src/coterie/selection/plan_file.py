@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.storage.files import atomic_write, read_file
+from coterie.files import atomic_write, read_file
 from coterie.values import BatchPlan, IntArray
 from coterie.values.checks import frozen, starts_of
 
