@@ -10,8 +10,8 @@ from measure import peak_megabytes
 from pyarrow import parquet as pq
 
 from coterie import LogBuilder
-from coterie.audit import Audit, strong_level
-from coterie.logs import read_log
+from coterie.leakage import Audit, strong_level
+from coterie.leakage.readers import read_log
 
 USERS, ROUNDS, PER_ROUND = 1_000, 1_500, 100
 MANY_USERS, MANY_ROUNDS, MANY_PER_ROUND = 1_000_000, 10_000, 1_000

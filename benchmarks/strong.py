@@ -5,7 +5,7 @@ import time
 import numpy as np
 from measure import peak_megabytes
 
-from coterie.audit import StrongLevel
+from coterie.leakage import StrongLevel
 from coterie.selection import BatchSelector, RandomSelector, consecutive
 
 USERS, ROUNDS, PER_ROUND, PRIVACY = 1_000_000, 10_000, 1_000, 10

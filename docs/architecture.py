@@ -117,7 +117,7 @@ READING = {
     "secagg/crypto/shamir.py": "secrets in shares, and back",
     "secagg/protocols/pairwise.py": "what the last files left to the protocol: its masks, its secrets, its sum",
     "experiment/folder.py": "set aside in `Run._step` before the commit, a checkpoint in `Run._finish` after it",
-    "audit/measures.py": "T, F and C after the round",
+    "leakage/measures.py": "T, F and C after the round",
     "experiment/record.py": "the row in the record",
     "report/run/result.py": "after the last round: what `auditing.evidence_of` and `audit.examine` say of it",
     "report/run/page.py": "the page that shows them",

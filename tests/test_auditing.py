@@ -8,11 +8,11 @@ import pytest
 
 import coterie
 from coterie import BatchPlan, ParticipationLog, UsageError
-from coterie.audit import Evidence, Verdict
-from coterie.logs import write_log
+from coterie.leakage import Evidence, Verdict
+from coterie.leakage.readers import write_log
 from coterie.selection.plan_file import write_plan
-from support.audit.verdicts import batch_log, random_log
 from support.cli.command import coterie as command
+from support.leakage.verdicts import batch_log, random_log
 from support.ledgers import NAMES, federation
 
 
@@ -105,8 +105,8 @@ def test_bad_questions_are_refused_with_their_value(options, message):
 
 
 def test_the_room_of_the_same_name_is_imported_as_before():
-    """`coterie.audit` is the call, and `from coterie.audit import …` finds the room."""
-    from coterie.audit import strong_level
+    """`coterie.audit` is the call, and `from coterie.leakage import …` finds the room."""
+    from coterie.leakage import strong_level
 
     assert callable(coterie.audit)
     assert strong_level(ParticipationLog.from_dense(np.eye(2, dtype=int))) == 1

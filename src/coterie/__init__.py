@@ -5,7 +5,7 @@ The names that most users need. What takes long to import comes when it is first
 
 from typing import TYPE_CHECKING, Any
 
-# The call takes the name of the room that it is made of, which is loaded by then: `from coterie.audit import …`
+# The call takes the name of the room that it is made of, which is loaded by then: `from coterie.leakage import …`
 # imports from the room as before.
 from coterie.auditing import audit
 from coterie.errors import CoterieError, PeerError, TooFewUsersError, UsageError
@@ -14,8 +14,8 @@ from coterie.values import AvailabilityLog, BatchPlan, Cohort, LogBuilder, Parti
 if TYPE_CHECKING:
     from coterie.coordinator import Coordinator
     from coterie.experiment.attack import attack
+    from coterie.leakage.readers import read_availability, read_log, write_log
     from coterie.ledger import Ledger
-    from coterie.logs import read_availability, read_log, write_log
     from coterie.planning import plan
     from coterie.report.run.call import run
     from coterie.selection import BatchSelector, BernoulliSelector, RandomSelector, WeightedRandomSelector
@@ -62,12 +62,12 @@ _ROOMS = {
     "WeightedRandomSelector": "coterie.selection",
     "attack": "coterie.experiment.attack",
     "plan": "coterie.planning",
-    "read_availability": "coterie.logs",
-    "read_log": "coterie.logs",
+    "read_availability": "coterie.leakage.readers",
+    "read_log": "coterie.leakage.readers",
     "read_plan": "coterie.selection.plan_file",
     "run": "coterie.report.run.call",
     "simulate": "coterie.simulation",
-    "write_log": "coterie.logs",
+    "write_log": "coterie.leakage.readers",
     "write_plan": "coterie.selection.plan_file",
 }
 """Where the names live that are imported when they are first asked for."""

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.audit import Evidence, Provenance, Question, Verdict, examine
 from coterie.errors import UsageError
+from coterie.leakage import Evidence, Provenance, Question, Verdict, examine
 from coterie.values import BatchPlan, IntArray, LogBuilder, ParticipationLog
 
 if TYPE_CHECKING:
@@ -148,8 +148,8 @@ def _from_place(
 
     `columns` are the options of `read_log` for what it guesses wrongly.
     """
+    from coterie.leakage.readers import read_log
     from coterie.ledger.store import FILE, is_postgres_url
-    from coterie.logs import read_log
 
     path = Path(place)
     url = is_postgres_url(place)

@@ -18,8 +18,8 @@ from coterie.attacks.deviation import (
 from coterie.attacks.devices import DevicePopulation, SealedDevices, ServerBehaviour, UnsealedDevices
 from coterie.attacks.disaggregation import LeastSquares, disaggregation_errors, estimated_updates
 from coterie.attacks.view import ServerView
-from coterie.audit import StrongLevel
 from coterie.errors import PeerError, TooFewUsersError
+from coterie.leakage import StrongLevel
 from coterie.secagg import (
     PROTOCOLS,
     Terms,

@@ -14,13 +14,13 @@ import pytest
 from flint import fmpz_mat
 
 from coterie import BatchPlan, LogBuilder, ParticipationLog, __version__
-from coterie.audit import strong_level
+from coterie.leakage import strong_level
+from coterie.leakage.readers import write_log
 from coterie.ledger import Ledger
 from coterie.ledger.store import is_postgres_url
-from coterie.logs import write_log
 from coterie.selection.plan_file import write_plan
-from support.audit import rational
 from support.cli.command import coterie
+from support.leakage import rational
 from support.ledgers import LEARNED, NAMES, PLAN, cohort_of, federation
 from support.postgres import fresh_ledger
 

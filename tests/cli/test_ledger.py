@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
+from coterie.leakage.readers import read_log
 from coterie.ledger import Ledger
-from coterie.logs import read_log
 from support.cli.command import coterie
 from support.ledgers import LEARNED, NAMES, PLAN, cohort_of, cohort_of_users, database, federation
 from support.postgres import fresh_ledger

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coterie import ParticipationLog
-from coterie.logs import write_log
+from coterie.leakage.readers import write_log
 from coterie.selection.plan_file import read_plan
 from coterie.theory import cardinality
 from support.cli.command import coterie

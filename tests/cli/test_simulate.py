@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from coterie import ParticipationLog
-from coterie.logs import write_log
+from coterie.leakage.readers import write_log
 from coterie.report.figures import key_metrics
 from support.cli.command import coterie
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from coterie import BatchPlan
-from coterie.audit.measures import measure
 from coterie.dashboard.state import LedgerWatch
 from coterie.errors import UsageError
+from coterie.leakage.measures import measure
 from coterie.ledger import Ledger, Phase, State
 from support.ledgers import cohort_of, ticking
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.audit import strong_level
 from coterie.coordinator.aggregation import UnsealedAggregation
 from coterie.coordinator.simulated import Arrival
+from coterie.leakage import strong_level
 from coterie.ledger import Ledger, State
 from coterie.secagg import PROTOCOLS, UnsealedClient
 from coterie.values import BatchPlan

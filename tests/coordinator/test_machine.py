@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from coordinator.conftest import MEMORY
-from coterie.audit import strong_level
 from coterie.coordinator.simulated import Arrival
 from coterie.errors import UsageError
+from coterie.leakage import strong_level
 from coterie.ledger import Ledger, State
 from coterie.selection import consecutive, join, leave, merge
 from support.coordinator.aggregations import Scripted, check_sound, outcome_of

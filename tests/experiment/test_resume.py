@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from coterie import UsageError
-from coterie.audit import strong_level
 from coterie.experiment.folder import STEP_STATES, RunFolder
 from coterie.experiment.record import RecordFile, read_record
 from coterie.experiment.run import Run
+from coterie.leakage import strong_level
 from coterie.ledger import Ledger, State
 from coterie.ledger.reading import verify
 from coterie.report.run.result import read_run

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from coterie import UsageError
-from coterie.audit import strong_level
 from coterie.coordinator.simulated import SimulatedUsers
 from coterie.experiment.record import read_record
 from coterie.experiment.run import Run
 from coterie.experiment.world import World
+from coterie.leakage import strong_level
 from coterie.ledger import Ledger, State
 from coterie.ledger.reading import verify
 from coterie.report.run.result import read_run

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg
 import coterie
 from coterie.errors import UsageError
 from coterie.flower import record_participation
-from coterie.logs import read_log
+from coterie.leakage.readers import read_log
 from support.flower.nodes import empty_grid
 
 MODEL = ArrayRecord([np.zeros(2, np.float32)])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie import BatchPlan, LogBuilder, UsageError
-from coterie.audit import strong_level
+from coterie.leakage import strong_level
 from coterie.ledger import events
 from coterie.ledger.events import Lists, decode
 from coterie.ledger.history import FREE, History, check_successor

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import reference
 from coterie import AvailabilityLog, BatchPlan, UsageError
-from coterie.audit import StrongLevel
+from coterie.leakage import StrongLevel
 from coterie.selection import (
     BatchSelector,
     Family,

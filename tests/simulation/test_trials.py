@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coterie import UsageError, simulation
-from coterie.audit import measure
+from coterie.leakage import measure
 from coterie.planning import KnownDropout
 from coterie.selection import (
     BatchSelector,

@@ -1,6 +1,6 @@
 """Reading logs where only the log matters, and writing files of any form."""
 
-from coterie.logs import read_log
+from coterie.leakage.readers import read_log
 
 PLATFORM_FORMS = {
     "columns of another name and order": "client_id,server_round\nbob,3\nann,3\nbob,4\ncas,4\n",

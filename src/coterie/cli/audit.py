@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.audit.numbers import fraction_text
-from coterie.audit.weak.proofs import Combination
-from coterie.audit.wording import user_name
 from coterie.cli.options import EXIT_INTERRUPTED, Delimiter, Json, RoundColumn, UserColumn, check_seed
 from coterie.errors import UsageError
+from coterie.leakage.proofs import Combination
+from coterie.leakage.verdict import fraction_text
+from coterie.leakage.wording import user_name
 from coterie.values.text import counted, listing, number, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from coterie.audit import Verdict
+    from coterie.leakage import Verdict
 
 EXIT_NOT_MET = 1
 

@@ -149,8 +149,8 @@ def export(
       coterie ledger export runs/1 --out log.jsonl
     """
     from coterie.files import check_writable
+    from coterie.leakage.readers import write_log
     from coterie.ledger import Ledger
-    from coterie.logs import write_log
 
     if out is None:
         raise UsageError("say which file to write: --out log.jsonl, .csv or .parquet")

@@ -90,7 +90,7 @@ def read_online(
                 "--round-column, --user-column and --delimiter say how a log is read; add --availability"
             )
         return None
-    from coterie.logs import online_record, read_log
+    from coterie.leakage.readers import online_record, read_log
 
     with waiting(f"Reading {path}"):
         read = read_log(path, users=users, round_column=round_column, user_column=user_column, delimiter=delimiter)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.audit import Verdict
-from coterie.audit.measures import RoundMeasures, RunningMeasures
 from coterie.auditing import audit, evidence_of
 from coterie.coordinator.coordinator import RETIRE_AFTER
 from coterie.errors import UsageError
+from coterie.leakage import Verdict
+from coterie.leakage.measures import RoundMeasures, RunningMeasures
 from coterie.ledger import Ledger, Phase, Round, Snapshot, State
 from coterie.ledger.ledger import Clock, system_clock
 from coterie.ledger.store import Location

@@ -29,7 +29,7 @@ from coterie.ledger.store import (
     open_store,
 )
 from coterie.values import BatchPlan, Cohort, IntArray
-from coterie.values.log import learned_set
+from coterie.values.checks import learned_set
 
 Clock: TypeAlias = Callable[[], int]
 """Gives the time: UTC, in milliseconds since 1970."""

@@ -191,7 +191,7 @@ def _population(
 ) -> tuple[Population, str]:
     """Return what is known of the users, and a description of it."""
     if availability is not None and dropout is None:
-        from coterie.logs import read_availability
+        from coterie.leakage.readers import read_availability
 
         log = availability if isinstance(availability, AvailabilityLog) else read_availability(availability, users)
         if users not in {None, log.users}:

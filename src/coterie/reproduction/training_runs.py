@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from coterie.audit.measures import RunningMeasures
 from coterie.experiment.plain import PlainAggregation
 from coterie.experiment.setup import prepare
 from coterie.experiment.spec import Spec
+from coterie.leakage.measures import RunningMeasures
 from coterie.reproduction.definition import Experiment, PlannedRun, ReportProgress
 from coterie.reproduction.outcome import ExperimentRecord, ResultFile
 from coterie.reproduction.reconstruction import attack_windows, made_with

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from coterie.audit import Audit
 from coterie.errors import UsageError
+from coterie.leakage import Audit
 from coterie.selection import AvailabilityModel, IndependentDropout, Replay, draw_dropout, selector_named
 from coterie.simulation.setting import Scheme, Simulation, default_names, room_for_newcomers, schemes_of
 from coterie.simulation.trial import MEASURES, MOST_USERS_FOR_ISOLATION, Trial, run_trials, trial_log
@@ -259,7 +259,7 @@ def _availability(
         return IndependentDropout(probabilities), users, probabilities[:users], description
     description = "availability as in a record"
     if isinstance(availability, str | os.PathLike):
-        from coterie.logs import read_availability
+        from coterie.leakage.readers import read_availability
 
         description = f"availability as in {Path(availability)}"
         availability = read_availability(availability, users)

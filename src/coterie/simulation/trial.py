@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from coterie.audit import IsolatedUsers, RunningMeasures
+from coterie.leakage import IsolatedUsers, RunningMeasures
 from coterie.selection import PlanSelector, Selector, join, leave
 from coterie.simulation.processes import CheckStop, never_stop, worker_processes
 from coterie.simulation.setting import Scheme, Simulation

@@ -174,3 +174,16 @@ def check_probabilities(values: ArrayLike, what: str) -> FloatArray:
     if len(bad):
         raise UsageError(f"{what} number {bad[0]} is {array[bad[0]]}; give probabilities between 0 and 1")
     return array
+
+
+def learned_set(members: ArrayLike, users: int) -> IntArray:
+    """Return the users of a learned set, sorted; refuse an empty set, a stranger, and a user given twice."""
+    checked = frozen_integers(members, np.int32, "users of a learned set")
+    if len(checked) == 0:
+        raise UsageError("a learned set has no users; a round without a result simply has no set")
+    if not np.all(checked[1:] > checked[:-1]):
+        checked = np.sort(checked)
+        if np.any(checked[1:] == checked[:-1]):
+            raise UsageError("a user stands twice in a learned set")
+    check_users(checked[[0, -1]], users)
+    return checked

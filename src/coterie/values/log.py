@@ -17,6 +17,7 @@ from coterie.values.checks import (
     checked_names,
     frozen,
     frozen_integers,
+    learned_set,
     starts_of,
 )
 
@@ -255,19 +256,6 @@ class ParticipationLog:
             members=places[places >= 0],
             names=None if self.names is None else tuple(self.names[user] for user in who.tolist()),
         )
-
-
-def learned_set(members: ArrayLike, users: int) -> IntArray:
-    """Return the users of a learned set, sorted; refuse an empty set, a stranger, and a user given twice."""
-    checked = frozen_integers(members, np.int32, "users of a learned set")
-    if len(checked) == 0:
-        raise UsageError("a learned set has no users; a round without a result simply has no set")
-    if not np.all(checked[1:] > checked[:-1]):
-        checked = np.sort(checked)
-        if np.any(checked[1:] == checked[:-1]):
-            raise UsageError("a user stands twice in a learned set")
-    check_users(checked[[0, -1]], users)
-    return checked
 
 
 class LogBuilder:

@@ -4,8 +4,8 @@ import pytest
 
 from coterie.report.audit.page import audit_page
 from coterie.report.page.html import write_page
-from support.audit.verdicts import verdicts
 from support.browser import visit
+from support.leakage.verdicts import verdicts
 from support.pages import DRAWN
 
 UNFOLD = "document.querySelectorAll('details').forEach((details) => { details.open = true; })"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.audit import Combination, Question, examine, measure
-from coterie.audit.wording import user_name
+from coterie.leakage import Combination, Question, examine, measure
+from coterie.leakage.wording import user_name
 from coterie.report.audit.page import audit_page, strong_steps, weak_steps
 from coterie.report.audit.proofs import advice_blocks
 from coterie.values import BatchPlan, LogBuilder, ParticipationLog
 from coterie.values.text import display_name
-from support.audit.verdicts import HOSTILE, TRIANGLE, batch_log, examined, random_log, split_log, verdicts
+from support.leakage.verdicts import HOSTILE, TRIANGLE, batch_log, examined, random_log, split_log, verdicts
 from support.pages import charts_of
 
 

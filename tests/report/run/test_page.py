@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.audit import Evidence, measure, strong_level
 from coterie.experiment.record import RecordFile, RunRecord
+from coterie.leakage import Evidence, measure, strong_level
 from coterie.report.figures import run_measures, training_curve
 from coterie.report.run.page import run_page
 from coterie.report.run.plots import batch_blocks

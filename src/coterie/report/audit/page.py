@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from coterie.audit import StrongLevel
-from coterie.audit.verdict import Verdict
-from coterie.audit.wording import user_name
+from coterie.leakage import StrongLevel
+from coterie.leakage.verdict import Verdict
+from coterie.leakage.wording import user_name
 from coterie.report.audit.proofs import advice_blocks, exposed_blocks, group_blocks, lightest_blocks
 from coterie.report.page.blocks import (
     Block,

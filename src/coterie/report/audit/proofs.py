@@ -6,11 +6,10 @@ from itertools import islice
 
 import numpy as np
 
-from coterie.audit.engine import MOST_CLASSES, IsolatedUser
-from coterie.audit.numbers import fraction_text, integer_text
-from coterie.audit.verdict import Verdict
-from coterie.audit.weak.proofs import Combination, FullRank
-from coterie.audit.wording import user_name
+from coterie.leakage.isolation import MOST_CLASSES, IsolatedUser
+from coterie.leakage.proofs import Combination, FullRank
+from coterie.leakage.verdict import Verdict, fraction_text, integer_text
+from coterie.leakage.wording import user_name
 from coterie.report.page.blocks import Block, Commands, Details, Points, Table, Text
 from coterie.values import ParticipationLog
 from coterie.values.text import counted, listing, number, printable, shortened

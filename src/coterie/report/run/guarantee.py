@@ -4,8 +4,8 @@ The verdict itself, its level and its words, is the audit's (`RunResult.verdict`
 the facts of docs/guarantee.md and docs/threat-model.md that hold for the run's aggregation.
 """
 
-from coterie.audit import Verdict
 from coterie.experiment.spec import AggregationSettings
+from coterie.leakage import Verdict
 from coterie.report.page.blocks import Points
 from coterie.values.text import counted
 

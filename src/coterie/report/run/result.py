@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.audit import Evidence, Question, Verdict, examine
 from coterie.auditing import evidence_of
 from coterie.experiment.folder import RunFolder, check_files, read_checked
 from coterie.experiment.record import RoundRow, RunRecord
 from coterie.experiment.spec import AggregationSettings
+from coterie.leakage import Evidence, Question, Verdict, examine
 from coterie.ledger import Ledger, Snapshot, State
 from coterie.report.run.guarantee import losses
 from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
