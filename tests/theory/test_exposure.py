@@ -1,4 +1,4 @@
-"""Theorem 3's shapes, measured exposure, and the expected round of exposure."""
+"""Theorem 3's shapes, and measured exposure."""
 
 import math
 from fractions import Fraction
@@ -6,7 +6,6 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from flint import ctx, fmpz_mat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
@@ -14,7 +13,6 @@ from scipy.stats import binomtest
 from coterie import theory
 from coterie.errors import UsageError
 from coterie.theory import Estimate, exposure
-from coterie.theory import expected_rounds_to_exposure as expected_rounds
 from coterie.theory.exposure import _exposes_all
 
 
@@ -115,61 +113,3 @@ def test_uniform_bound_needs_its_constant() -> None:
     assert theory.uniform_exposure_bound(1, 0.1) == 0.0
     with pytest.raises(UsageError, match="c' is 0"):
         theory.uniform_exposure_bound(100, 0)
-
-
-@pytest.mark.parametrize("users", [2, 3, 10, 60, 1000])
-def test_one_user_a_round_is_the_coupon_collector(users: int) -> None:
-    """K = 1 takes N·H_N rounds; so does K = N - 1, where each round leaves one user out."""
-    harmonic = float(users * sum(Fraction(1, i) for i in range(1, users + 1)))
-    assert expected_rounds(users, 1) == pytest.approx(harmonic, rel=1e-12)
-    assert expected_rounds(users, users - 1) == pytest.approx(harmonic, rel=1e-12)
-
-
-@pytest.mark.parametrize(("users", "per_round"), [(4, 2), (6, 2), (9, 4), (30, 3), (40, 20)])
-def test_expected_rounds_equal_exact_fractions(users: int, per_round: int) -> None:
-    """The sum, cut off and rounded, equals the formula in exact fractions."""
-    total = Fraction(users)
-    for j in range(1, users + 1):
-        r = Fraction(math.comb(users - j, per_round), math.comb(users, per_round))
-        total += (-1) ** (j + 1) * math.comb(users, j) * r**users / (1 - r)
-    assert expected_rounds(users, per_round) == pytest.approx(float(total), rel=1e-12)
-
-
-@pytest.mark.parametrize(("users", "per_round"), [(4, 2), (6, 3), (8, 2), (8, 6), (12, 4), (12, 1)])
-def test_simulated_exposure_is_close_above(users: int, per_round: int) -> None:
-    """The mean round in which the exact rank reaches N is at least the bound, and at most two more."""
-    rng = np.random.default_rng(users * 100 + per_round)
-    found = []
-    for _ in range(400):
-        rows: list[list[int]] = []
-        while len(rows) < users or fmpz_mat(rows).rank() < users:
-            row = np.zeros(users, dtype=np.int64)
-            row[rng.choice(users, per_round, replace=False)] = 1
-            rows.append(row.tolist())
-        found.append(len(rows))
-    error = 4.0 * np.std(found) / math.sqrt(len(found))
-    bound = expected_rounds(users, per_round)
-    assert bound - error <= np.mean(found) <= bound + 2.0 + error
-
-
-def test_dropout_costs_skipped_rounds() -> None:
-    """Rounds with fewer than K available users are skipped: the count grows by one over P(round runs)."""
-    runs = theory.at_least(np.full(10, 0.6), 5)
-    assert expected_rounds(10, 5, 0.4) == pytest.approx(expected_rounds(10, 5) / runs, rel=1e-12)
-    assert expected_rounds(10, 5, 1.0) == math.inf
-
-
-def test_extremes() -> None:
-    """Everyone in every round exposes nobody, one user alone is exposed at once, many users are fine."""
-    assert expected_rounds(10, 10) == math.inf
-    assert expected_rounds(1, 1) == 1.0
-    assert expected_rounds(10_000_000, 1000) == 10_000_000.0
-    with pytest.raises(UsageError, match="still unseen"):
-        expected_rounds(1_000_000, 1)
-
-
-def test_precision_is_given_back() -> None:
-    """Flint's working precision is as before, whatever was needed inside."""
-    before = ctx.prec
-    expected_rounds(300, 1)
-    assert ctx.prec == before

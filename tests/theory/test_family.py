@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.errors import UsageError
-from coterie.theory import bernoulli_family_size, family_size, family_size_bound
+from coterie.theory import family_size, family_size_bound
 
 
 def largest_family(users: int, per_round: int, privacy: int) -> int:
@@ -66,13 +65,10 @@ def test_table_of_the_paper() -> None:
 
 
 def test_size_is_the_number_of_rows() -> None:
-    """N = 8, K = 4, T = 2 has the six rows of the paper's example; i.i.d. selection any non-empty cohort."""
+    """N = 8, K = 4, T = 2 has the six rows of the paper's example."""
     assert family_size(8, 4, 2) == len(list(combinations(range(4), 2))) == 6
-    assert bernoulli_family_size(4) == sum(comb(4, size) for size in range(1, 5))
 
 
 def test_real_populations_have_exact_sizes() -> None:
     """Sizes beyond any float are still exact integers."""
     assert family_size(10_000_000, 10_000, 10) == comb(1_000_000, 1_000)
-    with pytest.raises(UsageError, match="is 0"):
-        bernoulli_family_size(0)

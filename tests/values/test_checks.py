@@ -57,8 +57,6 @@ def test_probabilities_lie_between_zero_and_one(bad: float) -> None:
         theory.at_least([0.5, bad], 1)
     with pytest.raises(UsageError):
         theory.participation_rates([0.5, bad], 1)
-    with pytest.raises(UsageError):
-        theory.expected_rounds_to_exposure(10, 2, bad)
 
 
 def test_probabilities_come_as_a_list() -> None:

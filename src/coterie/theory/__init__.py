@@ -4,18 +4,16 @@ In: N, K, T, dropout probabilities.
 Out: the closed forms' values, and bounds.
 """
 
-from coterie.theory.convergence import Problem, batch_convergence_bound, convergence_bound
+from coterie.theory.convergence import Problem, convergence_bound
 from coterie.theory.exposure import (
     Estimate,
     bernoulli_exposure_bound,
     bernoulli_exposure_probability,
-    expected_rounds_to_exposure,
     uniform_exposure_bound,
     uniform_exposure_probability,
 )
 from coterie.theory.measures import (
     at_least,
-    bernoulli_family_size,
     cardinality,
     cardinality_of_batches,
     fairness_gap,
@@ -29,14 +27,11 @@ __all__ = [
     "Estimate",
     "Problem",
     "at_least",
-    "batch_convergence_bound",
     "bernoulli_exposure_bound",
     "bernoulli_exposure_probability",
-    "bernoulli_family_size",
     "cardinality",
     "cardinality_of_batches",
     "convergence_bound",
-    "expected_rounds_to_exposure",
     "fairness_gap",
     "family_size",
     "family_size_bound",

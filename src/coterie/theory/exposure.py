@@ -11,13 +11,10 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.errors import UsageError
-from coterie.theory.measures import binomial_at_least
-from coterie.values.checks import BoolArray, check_count, check_parameters, check_probability
+from coterie.values.checks import BoolArray, check_count, check_parameters
 
 _PRIME = 2**61 - 1
 _NORMAL = 1.959963984540054  # two-sided 95 % point of the normal distribution
-_MOST_UNSEEN = 10_000.0  # more make the alternating sum take seconds
-_ACCURACY = 1e-13
 
 
 @dataclass(frozen=True)
@@ -133,68 +130,3 @@ def _exposes_all(matrix: BoolArray) -> bool:
     if nmod_mat(rounds, users, entries, _PRIME).rank() == users:
         return True
     return bool(fmpz_mat(rounds, users, entries).rank() == users)
-
-
-def expected_rounds_to_exposure(users: int, per_round: int, dropout: float = 0.0) -> float:
-    """Return how many rounds K-uniform selection takes to expose everyone: a lower bound on the mean.
-
-        E[max(N, L)] / P(Bin(N, 1-p) ≥ K),
-        E[max(N, L)] = N + Σ_{j=1…N} (-1)^(j+1) C(N, j) r_j^N / (1 - r_j),  r_j = C(N-j, K) / C(N, K)
-
-    Rank N needs N rounds that run, and every user in one of them: L is the first by which all were seen. It
-    also needs every user left out of one (else that user's column is a multiple of the others' sum), so for
-    K > N/2 the same formula holds with N-K for K. K = N exposes nobody, unless N = 1. For K = 1 the true
-    mean is equal; in simulations it is at most two rounds above, and within a tenth for N ≥ 20, 5 ≤ K ≤
-    N-5. Every user misses a round with probability p, independently; a round runs if K or more are left.
-
-    The sum alternates: it is taken in ball arithmetic, with precision raised until the result is certain to
-    twelve digits, and cut off where Bonferroni's inequalities allow it.
-
-    >>> round(expected_rounds_to_exposure(120, 12), 6)
-    120.003875
-    >>> expected_rounds_to_exposure(2, 1)  # two coupons: 1 + 2
-    3.0
-    """
-    check_parameters(users, per_round)
-    runs = binomial_at_least(users, 1.0 - check_probability(dropout, "the dropout probability"), per_round)
-    rarer = min(per_round, users - per_round)
-    if runs == 0.0 or (rarer == 0 and users > 1):
-        return math.inf
-    return (users + (_rounds_unseen(users, rarer) if users > 1 else 0.0)) / runs
-
-
-def _rounds_unseen(users: int, sample: int) -> float:
-    """Return Σ_{t ≥ N} P(some user was in none of t uniform draws of K), within 2e-13 · N."""
-    unseen = users * math.exp(users * math.log1p(-sample / users))
-    if unseen > _MOST_UNSEEN:
-        raise UsageError(
-            f"of N = {users} users, drawn {sample} a round, {unseen:.0f} are still unseen after N rounds; "
-            f"more than {_MOST_UNSEEN:.0f} take too long to compute: ask for fewer users or more per round"
-        )
-    precision = 128
-    while True:
-        total = _alternating_sum(users, sample, precision)
-        if total is not None:
-            return total
-        precision *= 2
-
-
-def _alternating_sum(users: int, sample: int, precision: int) -> float | None:
-    """Return the sum of `expected_rounds_to_exposure`, or None if `precision` bits are too few."""
-    from flint import arb, ctx
-
-    tolerance = _ACCURACY * users
-    with ctx.workprec(precision):
-        total, choices, ratio = arb(0), arb(1), arb(1)
-        for left_out in range(1, users - sample + 1):
-            before = users - left_out + 1
-            choices = choices * before / left_out
-            ratio = ratio * (before - sample) / before
-            term = choices * ratio**users / (1 - ratio)
-            total += term if left_out % 2 else -term
-            if not total.rad() < tolerance:
-                return None
-            # Bonferroni: the true value lies between any two successive partial sums.
-            if term < tolerance:
-                break
-        return float(total.mid())

@@ -286,15 +286,6 @@ def family_size(users: int, per_round: int, privacy: int) -> int:
     return comb(*check_divides(users, per_round, privacy))
 
 
-def bernoulli_family_size(users: int) -> int:
-    """Return 2^N - 1, the number of non-empty cohorts of i.i.d. selection (app:random-selection).
-
-    >>> bernoulli_family_size(10)
-    1023
-    """
-    return (1 << check_count(users, "the number of users N")) - 1
-
-
 def family_size_bound(users: int, per_round: int, privacy: int) -> int:
     """Return the most cohorts of K users that any scheme of strong privacy T can have (app:converse).
 
