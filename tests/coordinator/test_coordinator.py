@@ -49,7 +49,7 @@ def test_a_cohort_is_on_record_before_it_is_asked(place, ledger):
     def act(round_, cohort):
         with Ledger.open(place, read_only=True) as other:
             seen.append(
-                (other.open_round_record, other.counts.sum(), len(list(other.log().sets())), round_, cohort)
+                (other.snapshot().open_round, other.counts.sum(), len(list(other.log().sets())), round_, cohort)
             )
         return everybody(round_, cohort)
 
@@ -86,7 +86,7 @@ def test_a_result_can_be_kept_before_it_is_committed(place, ledger):
 
     def keep(outcome):
         with Ledger.open(place, read_only=True) as other:
-            kept.append((outcome.round, other.open_round_record.number, outcome.mean.tolist()))
+            kept.append((outcome.round, other.snapshot().open_round.number, outcome.mean.tolist()))
         if outcome.round == 1:
             raise OSError("the disk is full")
         return {"result": "ab" * 32}
@@ -160,7 +160,7 @@ def test_a_round_that_died_is_counted_and_its_number_never_used_again(place, led
     with pytest.raises(type(error)):
         runner.run_round(EVERYONE, Scripted(act))
     with Ledger.open(place, read_only=True) as other:
-        assert other.open_round_record.number == 1
+        assert other.snapshot().open_round.number == 1
     assert runner.step == 1
     outcome = runner.run_round(EVERYONE, Scripted(act))
     assert (outcome.round, runner.step) == (2, 2)

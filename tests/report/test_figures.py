@@ -7,7 +7,7 @@ import pytest
 from pictures import exposure
 
 from coterie import UsageError
-from coterie.report.figures import check_figure_path, deviation, label_histogram, trade_off
+from coterie.report.figures import check_figure_path, deviation, trade_off
 
 OPTION = {"privacy": 2, "plan": "consecutive", "cardinality": 3.5}
 PLAN = {
@@ -20,7 +20,6 @@ PLAN = {
 }
 PANEL = {"title": "random", "sets": [[0, 1], [1, 2]], "exposed": [None, 1, None]}
 EXPOSURE = {"users": 3, "rounds": 2, "panels": [PANEL, PANEL]}
-LABELS = {"title": "shards", "label_counts": [[5, 0], [2, 3], [0, 5]]}
 IMAGE = [[[0], [255]], [[128], [7]]]
 ATTEMPT = {"attack": "cheats", "protocol": "secagg+", "outcome": "recovered", "psnr": 20.0, "image": IMAGE}
 REFUSED = {**ATTEMPT, "outcome": "refused", "psnr": None, "image": None}
@@ -29,7 +28,7 @@ DEVIATION = {"original": IMAGE, "attempts": [{**ATTEMPT, "sealed": False}, {**RE
 
 @pytest.mark.parametrize(
     ("draw", "record"),
-    [(trade_off, PLAN), (exposure, EXPOSURE), (label_histogram, LABELS), (deviation, DEVIATION)],
+    [(trade_off, PLAN), (exposure, EXPOSURE), (deviation, DEVIATION)],
 )
 def test_a_record_that_went_through_json_draws_the_same_picture(draw, record, tmp_path):
     """The same record gives the same SVG, byte for byte, also after JSON; PNG works too."""

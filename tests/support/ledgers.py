@@ -61,8 +61,8 @@ LEARNED = {0: [range(3), range(9, 12)], 2: [[3, 4, 6, 7, 8]], 3: [range(3)], 4: 
 
 
 def known(ledger):
-    """Everything that a ledger's properties tell, as plain values."""
-    plan = ledger.plan
+    """Everything that a ledger's properties tell, and its open round, as plain values."""
+    plan, current = ledger.plan, ledger._history.open  # noqa: SLF001 - `snapshot` would read the records again
     return {
         "head": ledger.head,
         "names": ledger.names,
@@ -73,7 +73,7 @@ def known(ledger):
         "next_round": ledger.next_round,
         "steps": ledger.steps,
         "counts": ledger.counts.tolist(),
-        "open": None if ledger.open_round_record is None else round_as_plain(ledger.open_round_record),
+        "open": None if current is None else round_as_plain(current.round),
         "files": ledger.files,
         "failures": ledger.failures.tolist(),
         "retired": ledger.retired.tolist(),

@@ -157,11 +157,6 @@ class LedgerReader:
         return self._history.counts.copy()
 
     @property
-    def open_round_record(self) -> Round | None:
-        """The round that is open."""
-        return None if self._history.open is None else self._history.open.round
-
-    @property
     def coordinated(self) -> bool:
         """Whether a live coordinator is in a round right now; a round that is open without one was cut off."""
         return self._store.announcement() is not None

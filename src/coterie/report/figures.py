@@ -141,34 +141,6 @@ def key_metrics(record: dict[str, Any], path: Path) -> None:
         privacy.figure.legend(handles, labels, loc="outside lower center", ncols=min(len(schemes), 9))
 
 
-def label_histogram(record: dict[str, Any], path: Path) -> None:
-    """Draw how many examples of each label each user holds: a column per user, a row per label.
-
-    The record holds `label_counts`, users × classes, as `Partition.label_counts` gives it, and a `title`.
-    """
-    from matplotlib.colors import LinearSegmentedColormap
-
-    counts = np.array(record["label_counts"])
-    users, classes = counts.shape
-    with figure_file(path, 8.0, 3.4) as axes:
-        picture = axes.imshow(
-            counts.T,
-            cmap=LinearSegmentedColormap.from_list("examples", ["#F2F2F2", COLOURS[0], "#00243A"]),
-            vmin=0,
-            aspect="auto",
-            interpolation="none",
-            extent=(-0.5, users - 0.5, -0.5, classes - 0.5),
-            origin="lower",
-        )
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.get_major_locator().set_params(integer=True)
-        axes.set_xlabel("user")
-        axes.set_ylabel("label")
-        axes.set_title(record["title"], loc="left")
-        bar = axes.figure.colorbar(picture, label="examples")
-        bar.outline.set_visible(False)
-
-
 def training_curve(rows: Sequence[RoundRow], path: Path) -> None:
     """Draw accuracy and loss over the rounds of a run, where they were measured."""
     with figure_file(path, 8.4, 3.4, columns=2) as (accuracy, loss):

@@ -32,7 +32,7 @@ def split(secrets: Sequence[bytes], threshold: int, points: Sequence[int], rando
     keystream of `randomness`, which is used for nothing else.
 
     >>> shares = split([bytes(range(32))], 2, [1, 2, 3], Seed(bytes(32)))
-    >>> combine(np.array([3, 1]), shares[[2, 0], 0]) == bytes(range(32))
+    >>> combine_all(np.array([[3, 1]]), shares[[2, 0]].swapaxes(0, 1)) == [bytes(range(32))]
     True
     """
     if not 1 <= threshold <= len(points) or not all(0 < point <= LARGEST_POINT for point in points):
@@ -59,11 +59,6 @@ def split(secrets: Sequence[bytes], threshold: int, points: Sequence[int], rando
 def are_shares(content: bytes) -> bool:
     """Whether bytes are whole shares: words below p, little-endian."""
     return len(content) % SHARE_BYTES == 0 and bool((np.frombuffer(content, dtype="<u4") < _P).all())
-
-
-def combine(points: NDArray[np.integer], shares: Words) -> bytes | None:
-    """Return the secret whose shares at these points have shape (points, limbs); None if it is no secret."""
-    return combine_all(points[np.newaxis], shares[np.newaxis])[0]
 
 
 def combine_all(points: NDArray[np.integer], shares: Words) -> list[bytes | None]:
