@@ -15,7 +15,7 @@ from coterie.selection import (
     draw_dropout,
     user_partition,
 )
-from coterie.simulation import Scheme, Simulation, run_trial, run_trials
+from coterie.selection.simulation import Scheme, Simulation, run_trial, run_trials
 
 TRIALS, ROUNDS = 200, 200
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import coterie
 from coterie.selection import consecutive
-from coterie.simulation import Scheme
+from coterie.selection.simulation import Scheme
 
 USERS, PER_ROUND, T = 60, 12, 4
 seconds = np.random.default_rng(0).lognormal(3, 0.6, USERS)  # what a round takes each user

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import coterie
-from coterie.simulation import Scheme
+from coterie.selection.simulation import Scheme
 
 RIDDLES = frozenset(
     {

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from coterie.experiment.attack import attack
     from coterie.leakage.readers import read_availability, read_log, write_log
     from coterie.ledger import Ledger
-    from coterie.planning import plan
     from coterie.report.run.call import run
     from coterie.selection import BatchSelector, BernoulliSelector, RandomSelector, WeightedRandomSelector
     from coterie.selection.plan_file import read_plan, write_plan
-    from coterie.simulation import simulate
+    from coterie.selection.simulation import simulate
+    from coterie.selection.trade_off import plan
 
 __version__ = "0.2.0"
 
@@ -61,12 +61,12 @@ _ROOMS = {
     "RandomSelector": "coterie.selection",
     "WeightedRandomSelector": "coterie.selection",
     "attack": "coterie.experiment.attack",
-    "plan": "coterie.planning",
+    "plan": "coterie.selection.trade_off",
     "read_availability": "coterie.leakage.readers",
     "read_log": "coterie.leakage.readers",
     "read_plan": "coterie.selection.plan_file",
     "run": "coterie.report.run.call",
-    "simulate": "coterie.simulation",
+    "simulate": "coterie.selection.simulation",
     "write_log": "coterie.leakage.readers",
     "write_plan": "coterie.selection.plan_file",
 }

@@ -11,7 +11,7 @@ import pytest
 from coterie import ParticipationLog
 from coterie.leakage.readers import write_log
 from coterie.selection.plan_file import read_plan
-from coterie.theory import cardinality
+from coterie.selection.theory import cardinality
 from support.cli.command import coterie
 
 

@@ -160,7 +160,7 @@ def write_experiment(folder):
 def simulation_record():
     """The record of a simulation, as `coterie simulate` writes it."""
     from coterie.cli.simulation_view import full_record
-    from coterie.simulation import simulate
+    from coterie.selection.simulation import simulate
 
     result = simulate(
         users=6, per_round=4, schemes=["random", "T2"], rounds=3, trials=2, dropout=[0.1, 0.3], seed=1, processes=1

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from coterie import theory
 from coterie.errors import UsageError
+from coterie.selection import theory
 from coterie.values import checks
 
 NAN = float("nan")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from coterie.planning import Option, TradeOff
+    from coterie.selection.trade_off import Option, TradeOff
 
 MARK = "→"
 """Stands before the recommended row."""
@@ -79,11 +79,11 @@ def plan(
 
       coterie plan --users 10000 --per-round 200 --privacy 8 --dropout 0.2 --churn 0.1 --json
     """
-    from coterie import planning
     from coterie.cli.options import check_distinct, check_one_source, dropout_choices, read_online
     from coterie.errors import UsageError
     from coterie.files import check_writable
     from coterie.selection.plan_file import write_plan
+    from coterie.selection.trade_off import plan as find_trade_off
 
     if per_round is None:
         raise UsageError("say how many users take part in a round: --per-round 12")
@@ -97,7 +97,7 @@ def plan(
     check_one_source(users, dropout, availability)
     online = read_online(availability, users, round_column, user_column, delimiter)
     with _progress() as progress:
-        trade_off = planning.plan(
+        trade_off = find_trade_off(
             per_round=per_round,
             users=users if online is None else None,
             dropout=None if dropout is None else dropout_choices(dropout),
@@ -146,7 +146,7 @@ def _print_report(trade_off: TradeOff) -> None:
     from rich.measure import Measurement
 
     from coterie.cli.terminal import plain_console
-    from coterie.planning import RULE
+    from coterie.selection.trade_off import RULE
     from coterie.values.text import counted
 
     console = plain_console()
@@ -198,7 +198,7 @@ def _different_kinds(trade_off: TradeOff) -> list[str]:
 
 def _worth_showing(options: list[Option]) -> tuple[set[int], list[int]]:
     """Return the levels that say something, and those at which no plan completes a round."""
-    from coterie.planning import MOST_SKIPPED
+    from coterie.selection.trade_off import MOST_SKIPPED
 
     levels = {option.privacy for option in options}
     running = {option.privacy for option in options if option.trade.skipped < MOST_SKIPPED}

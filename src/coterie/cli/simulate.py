@@ -130,7 +130,7 @@ def simulate(
 
       coterie simulate --users 600 --per-round 60 --dropout 0.3 --pattern daily --schemes random,T6,T6-sorted
     """
-    import coterie.simulation
+    import coterie.selection.simulation
     from coterie.cli.simulation_view import SimulationView, deliver, full_record
     from coterie.selection.plan_file import read_plan
 
@@ -144,12 +144,12 @@ def simulate(
                ("groups", groups), ("outage", outage))  # fmt: skip
     pattern_options = {name: value for name, value in details if value is not None}
     _check_effect(pattern, pattern_options, dropout, availability, redraw=redraw, joining=joining)
-    coterie.simulation.check_size(users)
+    coterie.selection.simulation.check_size(users)
     online = read_online(availability, users, round_column, user_column, delimiter)
     model: AvailabilityLog | AvailabilityModel | None = online
     choices = None if dropout is None else dropout_choices(dropout)
     if choices is not None and (redraw or pattern != "independent"):
-        everyone = int(users or 0) + coterie.simulation.room_for_newcomers(joining, rounds)
+        everyone = int(users or 0) + coterie.selection.simulation.room_for_newcomers(joining, rounds)
         model = _model(pattern, choices, everyone, seed, pattern_options, redraw=redraw)
         choices = None
     created = out is not None and _new_folder(out)
@@ -158,7 +158,7 @@ def simulate(
     view = SimulationView(trials, out, about, quiet=json_)
     try:
         with view.live():
-            result = coterie.simulation.simulate(
+            result = coterie.selection.simulation.simulate(
                 per_round=per_round,
                 users=users if online is None else None,
                 schemes=None if schemes is None else [name.strip() for name in schemes.split(",")],

@@ -36,8 +36,16 @@ from coterie.selection import (
     privacy_of,
     selector_named,
 )
-from coterie.simulation import Scheme, Simulation, Summary, Trial, run_trial, run_trials, selector_name
-from coterie.theory import (
+from coterie.selection.simulation import (
+    Scheme,
+    Simulation,
+    Summary,
+    Trial,
+    run_trial,
+    run_trials,
+    selector_name,
+)
+from coterie.selection.theory import (
     bernoulli_exposure_bound,
     bernoulli_exposure_probability,
     cardinality,

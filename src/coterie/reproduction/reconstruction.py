@@ -31,7 +31,7 @@ from coterie.experiment.attack import cohorts, observe
 from coterie.experiment.setup import Setup, prepare
 from coterie.experiment.spec import Spec
 from coterie.reproduction.definition import Windows
-from coterie.simulation.processes import CheckStop, never_stop
+from coterie.selection.workers import CheckStop, never_stop
 from coterie.training.engine.stacked_trainer import make_trainer
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten

@@ -18,7 +18,7 @@ from coterie.leakage.measures import RunningMeasures
 from coterie.reproduction.definition import Experiment, PlannedRun, ReportProgress
 from coterie.reproduction.outcome import ExperimentRecord, ResultFile
 from coterie.reproduction.reconstruction import attack_windows, made_with
-from coterie.simulation.processes import CheckStop, never_stop, worker_processes
+from coterie.selection.workers import CheckStop, never_stop, worker_processes
 from coterie.training.data.published import DATASETS, load
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten

@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.errors import UsageError
-from coterie.theory import at_least, cardinality, cardinality_of_batches, poisson_binomial
-from coterie.theory.measures import add, binomial, binomial_at_least
+from coterie.selection.theory import (
+    add,
+    at_least,
+    binomial,
+    binomial_at_least,
+    cardinality,
+    cardinality_of_batches,
+    poisson_binomial,
+)
 
 CHANCES = st.integers(0, 32).map(lambda n: Fraction(n, 32))
 

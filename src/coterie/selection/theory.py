@@ -1,13 +1,23 @@
-"""The paper's closed forms of cardinality C, fairness gap F and family size R, for unequal users too."""
+"""Closed forms of the paper, each with its assumptions: pure functions of numbers.
+
+Three parts: cardinality C, fairness gap F and family size R, for users of unequal availability too; how soon
+random selection exposes every user (thm:random-selection-multi-round), where all updates can be told apart as
+soon as the participation matrix P has rank N; and how fast training converges (thm:convergence), as printed,
+with a note on what the printed form gets wrong.
+"""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import comb
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from coterie.errors import UsageError
 from coterie.values.checks import (
+    BoolArray,
     FloatArray,
     IntArray,
     check_count,
@@ -15,6 +25,7 @@ from coterie.values.checks import (
     check_parameters,
     check_probabilities,
     check_probability,
+    frozen,
 )
 
 _NEGLIGIBLE = 1e-300  # smaller probabilities count as zero: denormal numbers are slow
@@ -303,3 +314,217 @@ def family_size_bound(users: int, per_round: int, privacy: int) -> int:
     check_parameters(users, per_round, privacy)
     most = users // privacy
     return comb(most, min(per_round // privacy, (users - per_round) // privacy, most // 2))
+
+
+# --- how soon random selection exposes every user
+
+_PRIME = 2**61 - 1
+_NORMAL = 1.959963984540054  # two-sided 95 % point of the normal distribution
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured probability and the interval that holds the true one in 95 of 100 cases."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of_share(cls, successes: int, trials: int) -> "Estimate":
+        """Return the share of successes with Wilson's interval.
+
+        (s + z²/2 ± z √(s(n-s)/n + z²/4)) / (n + z²) for s of n successes, z = 1.96
+
+        >>> Estimate.of_share(0, 100)
+        Estimate(value=0.0, low=0.0, high=0.03699349820698568)
+        """
+        trials = check_count(trials, "the number of trials")
+        successes = check_count(successes, "the number of successes", least=0)
+        if successes > trials:
+            raise UsageError(f"{successes} successes in {trials} trials; there cannot be more than trials")
+        square = _NORMAL**2
+        centre = successes + square / 2.0
+        half = _NORMAL * math.sqrt(successes * (trials - successes) / trials + square / 4.0)
+        low = 0.0 if successes == 0 else (centre - half) / (trials + square)
+        high = 1.0 if successes == trials else (centre + half) / (trials + square)
+        return cls(successes / trials, low, high)
+
+
+def uniform_exposure_bound(users: int, rate: float) -> float:
+    """Return 1 - 2 exp(-c'N): K-uniform selection exposes everyone in N rounds at least so probably.
+
+    Part 1 of thm:random-selection-multi-round, for min(K, N-K) ≥ cN. The constant c' = `rate` depends on c;
+    the paper does not give it. So this is a shape, not a number to rely on: `uniform_exposure_probability`
+    measures.
+
+    >>> round(uniform_exposure_bound(120, rate=0.05), 4)
+    0.995
+    """
+    check_count(users, "the number of users N")
+    if not 0.0 < rate < math.inf:
+        raise UsageError(f"the rate c' is {rate}; give a positive number")
+    return max(0.0, 1.0 - 2.0 * math.exp(-rate * users))
+
+
+def bernoulli_exposure_bound(users: int, per_round: int) -> float:
+    """Return the least probability that i.i.d. selection exposes everyone in N rounds.
+
+        1 - 2N(1-t)^N - (1 + o(1)) N(N-1) (t² + (1-t)²)^N,  t = K/N
+
+    Part 2 of thm:random-selection-multi-round. The o(1), not known, is taken as 0, and a negative value as
+    0: for small N it is an approximation. With dropout, an available user is chosen with K/(N(1-p)): again
+    t in all.
+
+    >>> round(bernoulli_exposure_bound(120, 12), 6), bernoulli_exposure_bound(120, 2)
+    (0.999224, 0.0)
+    """
+    check_parameters(users, per_round)
+    share = per_round / users
+    unseen = 2.0 * users * (1.0 - share) ** users
+    alike = users * (users - 1.0) * (share**2 + (1.0 - share) ** 2) ** users
+    return max(0.0, 1.0 - unseen - alike)
+
+
+def uniform_exposure_probability(users: int, per_round: int, rounds: int, trials: int, rng: Generator) -> Estimate:
+    """Measure how probably J rounds of K uniformly chosen users expose everyone. Ranks are exact.
+
+    >>> uniform_exposure_probability(20, 5, rounds=25, trials=100, rng=np.random.default_rng(1))
+    Estimate(value=0.98, low=0.9299882092714561, high=0.9944980324498377)
+    """
+    check_parameters(users, per_round)
+
+    def draw() -> BoolArray:
+        order = np.argpartition(rng.random((rounds, users)), per_round - 1, axis=1)
+        matrix = np.zeros((rounds, users), dtype=np.bool_)
+        np.put_along_axis(matrix, order[:, :per_round], values=True, axis=1)
+        return matrix
+
+    return _measure(draw, rounds, trials)
+
+
+def bernoulli_exposure_probability(
+    users: int, per_round: int, rounds: int, trials: int, rng: Generator
+) -> Estimate:
+    """Measure how probably J rounds of i.i.d. selection with K/N expose everyone. Ranks are exact.
+
+    >>> bernoulli_exposure_probability(20, 5, rounds=25, trials=100, rng=np.random.default_rng(1))
+    Estimate(value=1.0, low=0.9630065017930143, high=1.0)
+    """
+    check_parameters(users, per_round)
+    return _measure(lambda: rng.random((rounds, users)) < per_round / users, rounds, trials)
+
+
+def _measure(draw: Callable[[], BoolArray], rounds: int, trials: int) -> Estimate:
+    check_count(rounds, "the number of rounds J")
+    check_count(trials, "the number of trials")
+    return Estimate.of_share(sum(_exposes_all(draw()) for _ in range(trials)), trials)
+
+
+def _exposes_all(matrix: BoolArray) -> bool:
+    """Say whether the matrix has full column rank over the rationals.
+
+    Full rank modulo a prime proves it. The converse does not hold, so anything else is decided exactly.
+    """
+    from flint import fmpz_mat, nmod_mat
+
+    rounds, users = matrix.shape
+    if rounds < users or not matrix.any(axis=0).all():
+        return False
+    entries = matrix.astype(np.int64).ravel().tolist()
+    if nmod_mat(rounds, users, entries, _PRIME).rank() == users:
+        return True
+    return bool(fmpz_mat(rounds, users, entries).rank() == users)
+
+
+# --- how fast training converges
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A federated learning problem, by the constants of assumptions 1-4 (subsec:convergence).
+
+    >>> problem = Problem(
+    ...     smoothness=2.0, strong_convexity=1.0, gradient_variances=np.full(4, 0.5), gradient_bound=4.0,
+    ...     optimum=1.0, user_optima=np.full(4, 0.125), initial_distance=3.0, local_steps=5,
+    ... )
+    >>> problem.users, problem.gamma
+    (4, 16.0)
+    """
+
+    smoothness: float  # ρ: every L_i is ρ-smooth
+    strong_convexity: float  # μ: every L_i is μ-strongly convex
+    gradient_variances: FloatArray  # σ_i²: variance of user i's stochastic gradients
+    gradient_bound: float  # G²: E‖stochastic gradient‖² at most
+    optimum: float  # L* = min L
+    user_optima: FloatArray  # L_i* = min L_i
+    initial_distance: float  # E‖x⁰ - x*‖²
+    local_steps: int  # E: SGD steps of a user in a round
+
+    def __post_init__(self) -> None:
+        for name in ("gradient_variances", "user_optima"):
+            object.__setattr__(self, name, frozen(np.array(getattr(self, name), dtype=np.float64)))
+        if self.gradient_variances.shape != (self.users,) or self.users == 0:
+            raise UsageError(
+                f"gradient variances are given for {self.gradient_variances.shape} users, "
+                f"optima for {self.user_optima.shape}; give one of each per user"
+            )
+        for name in ("smoothness", "strong_convexity", "gradient_bound", "initial_distance"):
+            if not 0.0 <= getattr(self, name) < np.inf:
+                raise UsageError(f"{name} is {getattr(self, name)}; give a finite number that is not negative")
+        if not 0.0 < self.strong_convexity <= self.smoothness:
+            raise UsageError(
+                f"strong convexity is {self.strong_convexity} and smoothness {self.smoothness}; "
+                "0 < strong convexity ≤ smoothness holds for every loss"
+            )
+        if not np.all((self.gradient_variances >= 0.0) & np.isfinite(self.gradient_variances)):
+            raise UsageError("a gradient variance is negative or not finite; give σ² ≥ 0 for every user")
+        if not (np.isfinite(self.optimum) and np.all(np.isfinite(self.user_optima))):
+            raise UsageError("an optimum is not finite; give the least loss of every user and of all together")
+        check_count(self.local_steps, "the number of local steps E")
+
+    @property
+    def users(self) -> int:
+        """The number of users N."""
+        return len(self.user_optima)
+
+    @property
+    def gamma(self) -> float:
+        """γ = max(8ρ/μ, E), at least 8 because ρ ≥ μ."""
+        return max(8.0 * self.smoothness / self.strong_convexity, float(self.local_steps))
+
+
+def convergence_bound(problem: Problem, users: int, per_round: int, cardinality: float, rounds: int) -> float:
+    """Return the bound on E[L(x^J)] - L* exactly as thm:convergence prints it (eq:conv_rate).
+
+        ρ / (γ + (C/K) E J - 1) · (2(α+β)/μ² + (γ/2) E‖x⁰ - x*‖²),
+        α = (1/N) Σσ_i² + 6ρΓ + 8(E-1)²G²,  β = 4(N-K) E²G² / (K(N-1)),  Γ = L* - ΣL_i*
+
+    It holds for equal dropout. The printed form gets three things wrong:
+
+    - Γ lacks its 1/N: it should be L* - (1/N) ΣL_i*. As printed it is not even ≥ 0 when losses are large.
+    - β is the variance of sampling users. The mean over k of B batches, drawn without replacement, has the
+      variance (B-k)/(k(B-1)) times the variance between batches, and that is at most the variance between users
+      (Jensen). With B = N/T and k = K/T, the form for batches is β = 4T(N-K) E²G² / (K(N-T)).
+    - The number of rounds that run is random, X ~ Bin(J, C/K), and E[1/X] is taken as 1/E[X], which by Jensen is
+      too small. The right factor is the mean of 1/(γ+EX-1) over X.
+
+    >>> problem = Problem(2.0, 1.0, np.full(4, 0.5), 4.0, 1.0, np.full(4, 0.125), 3.0, local_steps=5)
+    >>> round(convergence_bound(problem, users=4, per_round=2, cardinality=1.5, rounds=100), 3)
+    6.809
+    """
+    check_parameters(users, per_round)
+    check_count(rounds, "the number of rounds J", least=0)
+    if problem.users != users:
+        raise UsageError(f"the problem has {problem.users} users and N is {users}; they must be the same")
+    if not 0.0 <= cardinality <= per_round:
+        raise UsageError(f"cardinality C is {cardinality}; it lies between 0 and K = {per_round}")
+    steps, rho = problem.local_steps, problem.smoothness
+    heterogeneity = problem.optimum - float(problem.user_optima.sum())
+    drift = 8.0 * (steps - 1) ** 2 * problem.gradient_bound
+    alpha = float(problem.gradient_variances.mean()) + 6.0 * rho * heterogeneity + drift
+    factor = 0.0 if per_round == users else (users - per_round) / (per_round * (users - 1))
+    beta = 4.0 * factor * steps**2 * problem.gradient_bound
+    noise = 2.0 * (alpha + beta) / problem.strong_convexity**2
+    scale = rho * (noise + problem.gamma / 2.0 * problem.initial_distance)
+    return scale / (problem.gamma + cardinality / per_round * steps * rounds - 1.0)

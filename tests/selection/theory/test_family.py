@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.theory import family_size, family_size_bound
+from coterie.selection.theory import family_size, family_size_bound
 
 
 def largest_family(users: int, per_round: int, privacy: int) -> int:

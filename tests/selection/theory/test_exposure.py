@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from coterie import theory
 from coterie.errors import UsageError
-from coterie.theory import Estimate, exposure
-from coterie.theory.exposure import _exposes_all
+from coterie.selection import theory
+from coterie.selection.theory import Estimate, _exposes_all
 
 
 def exact_rank(rows: list[list[int]]) -> int:
@@ -43,7 +42,7 @@ def test_full_rank_is_decided_exactly(users: int, rounds: int, data: st.DataObje
 
 def test_low_rank_modulo_a_prime_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The paper's three rounds of pairs expose all, though their determinant 2 is zero modulo 2."""
-    monkeypatch.setattr(exposure, "_PRIME", 2)
+    monkeypatch.setattr(theory, "_PRIME", 2)
     assert _exposes_all(np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]], dtype=np.bool_))
 
 

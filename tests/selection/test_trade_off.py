@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie import AvailabilityLog, UsageError, planning, simulation
-from coterie.planning import KnownDropout, RecordedAvailability, feasible_levels, options, recommend
+from coterie import AvailabilityLog, UsageError
 from coterie.selection import (
     BatchSelector,
     IndependentDropout,
@@ -18,16 +17,19 @@ from coterie.selection import (
     draw_dropout,
     leave,
     shuffled,
+    simulation,
+    trade_off,
 )
-from coterie.theory import cardinality
+from coterie.selection.theory import cardinality
+from coterie.selection.trade_off import KnownDropout, RecordedAvailability, feasible_levels, recommend
 
 PAPER = [0.1, 0.2, 0.3, 0.4, 0.5]
 
 
 def options_of(population, levels, per_round, churn=None, *, mixing=0.0, deal=False):
     """The options at some levels, with plans made and judged on the same users."""
-    makers = planning.plan_makers(population, mixing, 0, deal=deal)
-    return list(options(levels, per_round, makers, population, churn))
+    makers = trade_off.plan_makers(population, mixing, 0, deal=deal)
+    return list(trade_off.options(levels, per_round, makers, population, churn))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_mean_cardinality_over_the_papers_dropouts(privacy, maker, expected):
     values = []
     for seed in range(800):
         population = KnownDropout(draw_dropout(PAPER, 120, np.random.default_rng(seed)), seed)
-        plan = planning.plan_makers(population, 0.0, seed)[maker](privacy)
+        plan = trade_off.plan_makers(population, 0.0, seed)[maker](privacy)
         values.append(population.trade(plan, 12).cardinality)
     assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / math.sqrt(len(values)) + 0.005)
 
@@ -128,7 +130,7 @@ def test_a_plan_is_never_judged_on_the_rounds_it_was_made_from():
     """On pure noise co-availability gains nothing on held-out rounds, though it would on its own."""
     rng = np.random.default_rng(0)
     log = AvailabilityLog(rng.random((60, 120)) < 0.6)
-    made_from, judged_on = planning.halves(RecordedAvailability(log, 0))
+    made_from, judged_on = trade_off.halves(RecordedAvailability(log, 0))
     assert (made_from.log.rounds, judged_on.log.rounds) == (30, 30)
     plan = by_co_availability(made_from.log, 6)
     flattering, honest = made_from.trade(plan, 12).cardinality, judged_on.trade(plan, 12).cardinality
@@ -140,7 +142,7 @@ def test_a_plan_is_never_judged_on_the_rounds_it_was_made_from():
 def test_one_recorded_round_is_too_few():
     """A log of one round is refused: nothing could be held out."""
     with pytest.raises(UsageError, match="one round"):
-        planning.halves(RecordedAvailability(AvailabilityLog(np.ones((1, 4), dtype=bool)), 0))
+        trade_off.halves(RecordedAvailability(AvailabilityLog(np.ones((1, 4), dtype=bool)), 0))
 
 
 @given(users=st.integers(1, 300), data=st.data())
@@ -163,13 +165,13 @@ def test_the_rule_picks_the_strongest_level_that_is_cheap_and_fair():
     found = options_of(population, feasible_levels(120, 12), 12)
     choice, met = recommend(found, 120, 12)
     assert met
-    assert choice.rounds_factor <= planning.ROUNDS_LIMIT
+    assert choice.rounds_factor <= trade_off.ROUNDS_LIMIT
     assert choice.trade.fairness_gap <= 12 / 120
     better = [
         option
         for option in found
         if option.privacy > choice.privacy
-        and option.rounds_factor <= planning.ROUNDS_LIMIT
+        and option.rounds_factor <= trade_off.ROUNDS_LIMIT
         and option.trade.fairness_gap <= 12 / 120
     ]
     assert better == []
@@ -181,7 +183,7 @@ def test_when_nothing_meets_the_rule_the_nearest_is_offered():
     choice, met = recommend(options_of(population, [1, 2, 3, 4], 12), 120, 12)
     assert not met
     assert choice.privacy == 2
-    said = planning.plan(users=120, per_round=12, dropout=0.75, privacy=2).verdict
+    said = trade_off.plan(users=120, per_round=12, dropout=0.75, privacy=2).verdict
     assert said.startswith("No plan to choose from has a T of 2 or more that needs at most 1.25 times the rounds")
     assert said.endswith("Fewest rounds: T = 2, plan consecutive.")
 
@@ -231,10 +233,10 @@ def test_homogeneous_batches_are_warned_of_and_mixed_ones_are_not():
     """A sorted plan over different dropouts is warned of; plans that mix are not."""
     population = KnownDropout(draw_dropout(PAPER, 120, np.random.default_rng(0)), 0)
     found = {option.kind: option for option in options_of(population, [6], 12, mixing=0.6)}
-    assert "--mixing 0.3" in planning.homogeneity_warning(found["by-availability"], 0.0)
-    assert "raise --mixing" in planning.homogeneity_warning(found["by-availability"], 0.1)
-    assert planning.homogeneity_warning(found["consecutive"], 0.0) is None
-    assert planning.homogeneity_warning(found["mixed"], 0.6) is None
+    assert "--mixing 0.3" in trade_off.homogeneity_warning(found["by-availability"], 0.0)
+    assert "raise --mixing" in trade_off.homogeneity_warning(found["by-availability"], 0.1)
+    assert trade_off.homogeneity_warning(found["consecutive"], 0.0) is None
+    assert trade_off.homogeneity_warning(found["mixed"], 0.6) is None
 
 
 def test_dealing_separates_neighbours():
@@ -247,7 +249,7 @@ def test_dealing_separates_neighbours():
     assert (sorted_.kind, dealt_.kind) == ("consecutive", "dealt")
     assert dealt_.privacy == sorted_.privacy
     assert dealt_.homogeneity < 0.2 < sorted_.homogeneity
-    equal = [planning.plan(users=120, per_round=12, dropout=0.3, deal=deal) for deal in (False, True)]
+    equal = [trade_off.plan(users=120, per_round=12, dropout=0.3, deal=deal) for deal in (False, True)]
     assert equal[0].columns["cardinality"].tolist() == equal[1].columns["cardinality"].tolist()
     assert equal[1].plan.batch(0).tolist()[:2] == [0, len(equal[1].plan)]
 
@@ -255,11 +257,11 @@ def test_dealing_separates_neighbours():
 def test_who_asks_to_deal_gets_a_dealt_plan():
     """Where users are away unequally often, plans by availability skip fewer rounds, and still are not taken."""
     asked = {"users": 24, "per_round": 12, "dropout": [0.1, 0.2, 0.3], "privacy": 6}
-    assert planning.plan(**asked).recommended.kind == "by-availability"
-    trade_off = planning.plan(**asked, deal=True)
-    assert trade_off.recommended.kind == "dealt"
-    assert {option.kind for option in trade_off.options} == {"dealt", "by-availability"}
-    assert trade_off.plan.batch(0).tolist() == [0, 4, 8, 12, 16, 20]
+    assert trade_off.plan(**asked).recommended.kind == "by-availability"
+    dealt = trade_off.plan(**asked, deal=True)
+    assert dealt.recommended.kind == "dealt"
+    assert {option.kind for option in dealt.options} == {"dealt", "by-availability"}
+    assert dealt.plan.batch(0).tolist() == [0, 4, 8, 12, 16, 20]
 
 
 @given(users=st.integers(4, 60), dropout=st.floats(0.01, 0.9), data=st.data())
@@ -308,11 +310,11 @@ def test_a_churn_that_is_no_share_is_refused(rate):
 def test_dropout_can_be_an_array():
     """One probability or several: a number, a list and an array of them give the same."""
     for array, same in ((np.array([0.1, 0.2]), [0.1, 0.2]), (np.float64(0.1), 0.1), ([0.1], 0.1)):
-        first, second = (planning.plan(users=12, per_round=6, dropout=each) for each in (array, same))
+        first, second = (trade_off.plan(users=12, per_round=6, dropout=each) for each in (array, same))
         assert first.record() == second.record()
 
 
-@pytest.mark.parametrize("call", [planning.plan, simulation.simulate])
+@pytest.mark.parametrize("call", [trade_off.plan, simulation.simulate])
 def test_a_record_of_other_users_is_refused(call):
     """A number of users beside a record must be the record's."""
     log = AvailabilityLog(np.ones((4, 12), dtype=bool))

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from coterie.errors import CoterieError
-from coterie.simulation.processes import worker_processes
+from coterie.selection.workers import worker_processes
 
 
 def work_until_stopped(path, check_stop):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import UsageError
-from coterie.theory import Problem, cardinality, convergence_bound
+from coterie.selection.theory import Problem, cardinality, convergence_bound
 from coterie.values import FloatArray
 
 PROBLEM = Problem(

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.theory import at_least, cardinality, fairness_gap, measures, participation_rates
+from coterie.selection import theory
+from coterie.selection.theory import at_least, cardinality, fairness_gap, participation_rates
 from coterie.values import FloatArray
 
 CHANCES = st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.5, 0.51, 0.8, 0.95, 1.0]), min_size=1, max_size=7)
@@ -112,7 +113,7 @@ def test_many_batches_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The grid of groups gives nearly the exact rates, the exact total and the exact least rate."""
     whole = np.random.default_rng(3).random(2000)
     exact = participation_rates(whole, 200)
-    monkeypatch.setattr(measures, "_EXACT", 1000)
+    monkeypatch.setattr(theory, "_EXACT", 1000)
     grouped = participation_rates(whole, 200)
     assert len(np.unique(grouped)) <= 270
     assert np.max(np.abs(grouped - exact)) < 0.005

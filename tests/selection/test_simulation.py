@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coterie import UsageError, simulation
+from coterie import UsageError
 from coterie.leakage import measure
-from coterie.planning import KnownDropout
 from coterie.selection import (
     BatchSelector,
     IndependentDropout,
@@ -16,11 +15,21 @@ from coterie.selection import (
     WeightedRandomSelector,
     consecutive,
     draw_dropout,
+    simulation,
     uniform,
     user_partition,
 )
-from coterie.simulation import MEASURES, Scheme, Simulation, Summary, run_trial, run_trials, trial_log
-from coterie.simulation.setting import schemes_of
+from coterie.selection.simulation import (
+    MEASURES,
+    Scheme,
+    Simulation,
+    Summary,
+    run_trial,
+    run_trials,
+    schemes_of,
+    trial_log,
+)
+from coterie.selection.trade_off import KnownDropout
 from support.selectors import OwnSelector
 
 PAPER = (0.1, 0.2, 0.3, 0.4, 0.5)
