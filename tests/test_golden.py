@@ -16,13 +16,11 @@ from coterie.experiment.folder import RunFolder
 from coterie.experiment.record import read_record
 from coterie.ledger import Ledger
 from coterie.ledger.reading import verify
-from coterie.secagg import DurableClient, PreparingClient
 from coterie.secagg.protocols import messages_from_client
-from coterie.secagg.protocols.agreement.messages import MaskedVector
 from coterie.secagg.protocols.pairwise import PairwiseRound
-from support.golden import ME, lost_fields, simulation_record, stored_client
+from support.golden import lost_fields, simulation_record, stored_client
 from support.ledgers import LEARNED, NAMES, PLAN
-from support.secagg.batches import SCOPE, updates
+from support.secagg.batches import SCOPE
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -64,19 +62,10 @@ def test_a_device_in_the_middle_of_a_round(golden):
     """A device that stored its state after one message answers the next one, and no third."""
     folder = golden / "devices" / "durable"
     following = (folder / "next.bin").read_bytes()
-    answer, _ = messages_from_client.decode(stored_client(DurableClient, folder).receive(following))
+    answer, _ = messages_from_client.decode(stored_client(folder).receive(following))
     assert type(answer) in PairwiseRound.kinds
     with pytest.raises(PeerError, match="out of order"):
-        stored_client(DurableClient, folder).receive(following)
-
-
-def test_a_device_with_the_mask_of_a_round_to_come(golden):
-    """The first answer to the call is the vector: its mask was shared before."""
-    folder = golden / "devices" / "prepared"
-    client = stored_client(PreparingClient, folder)
-    task = client.receive((folder / "next.bin").read_bytes())
-    answer, _ = messages_from_client.decode(client.seal(task, updates([ME])[ME]))
-    assert isinstance(answer, MaskedVector)
+        stored_client(folder).receive(following)
 
 
 def test_a_stored_round_of_another_version_is_refused(golden):
@@ -86,7 +75,7 @@ def test_a_stored_round_of_another_version_is_refused(golden):
         fields = msgspec.msgpack.decode(slot.content)
         slot.content = msgspec.msgpack.encode([*fields[:-1], 9])
     with pytest.raises(UsageError, match=r"cannot be read .*of another Coterie"):
-        stored_client(DurableClient, folder).receive((folder / "next.bin").read_bytes())
+        stored_client(folder).receive((folder / "next.bin").read_bytes())
 
 
 def test_a_flower_checkpoint_of_version_1(golden):

@@ -19,7 +19,7 @@ from support.golden import (  # noqa: E402
     LOG,
     PARTITION,
     PLAN,
-    write_devices,
+    write_device,
     write_experiment,
     write_flower_checkpoint,
     write_participation,
@@ -59,7 +59,7 @@ def main() -> None:
     folder.set_aside(PendingResult(3, np.array([0.5, -0.25]), 1.25))
     write_plan(PLAN, HERE / "files" / "plan.json")
     write_partition(PARTITION, HERE / "files" / "partition.json")
-    write_devices(HERE / "devices")
+    write_device(HERE / "devices" / "durable")
     write_flower_checkpoint(HERE / "flower")
     write_experiment(HERE / "experiment")
     write_simulation(HERE / "simulation")

@@ -1,4 +1,4 @@
-"""What the golden files hold, and how those of devices in the middle of a round and of a run are made."""
+"""What the golden files hold, and how those of a device in the middle of a round and of a run are made."""
 
 import contextlib
 import json
@@ -14,18 +14,13 @@ from coterie.secagg import (
     IdentityKey,
     Membership,
     MemoryStore,
-    PreparingClient,
     SealedClient,
     TrustServerForIdentities,
-    exchange_messages,
     found_batch,
-    prepare_round,
-    prepared_round,
     sealed_round,
 )
-from coterie.secagg.crypto.ring import PRIME_31
 from coterie.training.data.partition import Partition
-from support.secagg.batches import DIMENSION, configuration, quantiser, rules, terms, updates
+from support.secagg.batches import configuration, rules, terms, updates
 
 NAMES = ("ana", "bob, the 2nd", "Zoë", "d", "e")
 PLAN = BatchPlan.from_batches(users=5, privacy=2, batches=[[0, 2], [1, 3, 4]], names=NAMES)
@@ -45,31 +40,20 @@ LOG = _log()
 
 ME = "user-0-0"
 BATCHES = [[f"user-{batch}-{member}" for member in range(3)] for batch in range(3)]
-LEAST = 6
-INNER = {"secagg+", "lightsecagg"}
+INNER = "secagg+"
 
 
-def stored_client(kind, folder):
-    """A user's client of this kind, over the files of its device."""
+def stored_client(folder):
+    """A user's client, over the files of its device."""
     device, rounds = (DeviceFile.open(folder / f"{name}.sqlite") for name in ("device", "rounds"))
-    inner = "secagg+" if kind is DurableClient else "lightsecagg"
     identity = IdentityKey.from_bytes(device.identity)
-    return kind(
-        Membership(ME, identity, configuration(protocols={inner}), TrustServerForIdentities(), device), rounds
+    return DurableClient(
+        Membership(ME, identity, configuration(protocols={INNER}), TrustServerForIdentities(), device), rounds
     )
 
 
-def write_devices(folder):
-    """Write two devices between two messages, each with the message that comes next."""
-    _write_device(folder / "durable", DurableClient, rules(inner="secagg+", privacy=3))
-    _write_device(
-        folder / "prepared",
-        PreparingClient,
-        rules(inner="lightsecagg", privacy=3, quantiser=quantiser(ring=PRIME_31)),
-    )
-
-
-def _write_device(folder, kind, common):
+def write_device(folder):
+    """Write a device between two messages, with the message that comes next."""
     folder.mkdir(parents=True, exist_ok=True)
     identities = {name: IdentityKey.generate() for batch in BATCHES for name in batch}
     for name in ("device", "rounds"):
@@ -78,20 +62,16 @@ def _write_device(folder, kind, common):
     clients = {}
     for name, identity in identities.items():
         member = Membership(
-            name, identity, configuration(protocols=INNER), TrustServerForIdentities(), MemoryStore()
+            name, identity, configuration(protocols={INNER}), TrustServerForIdentities(), MemoryStore()
         )
-        clients[name] = PreparingClient(member, MemoryStore()) if kind is PreparingClient else SealedClient(member)
-    clients[ME] = stored_client(kind, folder)
+        clients[name] = SealedClient(member)
+    clients[ME] = stored_client(folder)
+    common = rules(inner=INNER, privacy=3)
     charters = [found_batch(common, [clients[name] for name in batch]) for batch in BATCHES]
-    if kind is PreparingClient:
-        preparation = prepare_round(charters, 0, DIMENSION, LEAST)
-        exchange_messages(preparation, clients, lambda user, task: None)
-        outgoing = prepared_round(charters, terms(min_included=LEAST), preparation).start()
-    else:
-        server, given = sealed_round(charters, 0, terms(min_included=LEAST)), updates(clients)
-        for user, data in server.start().items():
-            server.receive(user, clients[user].seal(clients[user].receive(data), given[user]))
-        outgoing = server.advance()
+    server, given = sealed_round(charters, 0, terms(min_included=6)), updates(clients)
+    for user, data in server.start().items():
+        server.receive(user, clients[user].seal(clients[user].receive(data), given[user]))
+    outgoing = server.advance()
     (folder / "next.bin").write_bytes(bytes(outgoing[ME]))
     for lease in folder.glob("*-lease"):
         lease.unlink()

@@ -130,7 +130,6 @@ def sharing_cases():
 MESSAGES = {
     "CodedSharing": ("client", [23, "keyboard", A, "ana", S], bytes(range(132))),
     "ShareSum": ("client", [24, "keyboard", A, "ana"], bytes(range(20))),
-    "PreparationCall": ("server", [25, "keyboard", A, 2**40, 100_000, 6], b""),
 }
 
 
@@ -148,10 +147,6 @@ def message_cases():
         yield refused(
             f"{name}, a wrong tail", sender=sender, data=framed(packed(fields), b"" if tail else bytes(8))
         )
-    for at, wrong in ((3, 2**63), (4, 0), (4, 2**63), (5, 0), (5, "6")):
-        sender, fields, tail = MESSAGES["PreparationCall"]
-        body = packed([*fields[:at], wrong, *fields[at + 1 :]])
-        yield refused(f"PreparationCall, field {at} out of bounds: {wrong}", sender=sender, data=framed(body))
     sender, fields, tail = MESSAGES["CodedSharing"]
     yield refused("a short signature", sender=sender, data=framed(packed([*fields[:-1], S[:63]]), tail))
 

@@ -25,8 +25,7 @@ from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed
 from coterie.secagg.crypto.quantiser import Quantiser, Sum
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring
 from coterie.secagg.durable import DurableClient
-from coterie.secagg.exchange import MemoryStore, exchange_messages, found_batch, run_round, simulated_client
-from coterie.secagg.preparation import PreparingClient, prepare_round, prepared_round
+from coterie.secagg.exchange import MemoryStore, found_batch, run_round, simulated_client
 from coterie.secagg.protocols import DEFAULT_PROTOCOL, PROTOCOLS, InnerProtocol
 from coterie.secagg.protocols.interface import Exposure, LearnedSum, Outgoing, RoundResult, ServerRound, Task
 from coterie.secagg.server import sealed_round, unsealed_round
@@ -54,7 +53,6 @@ __all__ = [
     "MemoryStore",
     "Outgoing",
     "Parameters",
-    "PreparingClient",
     "Quantiser",
     "Ring",
     "RoundResult",
@@ -68,10 +66,7 @@ __all__ = [
     "TrustServerForIdentities",
     "UnsealedClient",
     "VerifyMember",
-    "exchange_messages",
     "found_batch",
-    "prepare_round",
-    "prepared_round",
     "read_recipe",
     "run_round",
     "sealed_round",

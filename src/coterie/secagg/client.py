@@ -184,7 +184,7 @@ class SealedClient(Client):
             masks = seal_masks(chain, task.round, task.terms.digest, self.user)
             record.pin_weight(weight, charter.quantiser.weight_cap)
             party = self._member(charter, task.round, task.terms)
-            participant = self._participant(protocol, party, threads)
+            participant = protocol.participant(party, threads)
             masks += participant.masks
             rounding = rounding_key(record.rounding_secret, task.terms)
             weighted = (values, record.weight, charter.quantiser)
@@ -202,10 +202,6 @@ class SealedClient(Client):
     def _member(self, charter: Charter, round_: int, terms: Terms) -> Party:
         setting = RoundSetting.sealed(charter, round_, terms)
         return self._owner.party(setting, charter.digest, charter.identities)
-
-    def _participant(self, protocol: InnerProtocol, party: Party, threads: int) -> Participant:
-        """Return this user's side of a round that is about to be sealed."""
-        return protocol.participant(party, threads)
 
     def _enter(self, party: Party, participant: Participant) -> None:
         """Go on in the phases of the inner protocol."""

@@ -89,19 +89,6 @@ def run_round(
 
     A user who misses a message can follow no more; one whose answer is lost still can.
     """
-    exchange_messages(server, clients, train, weights=weights, loses=loses)
-    return server.finish()
-
-
-def exchange_messages(
-    server: ServerRound,
-    clients: Mapping[str, Client],
-    train: Callable[[str, Task], Update],
-    *,
-    weights: Mapping[str, int] | None = None,
-    loses: Loses = nothing_lost,
-) -> None:
-    """Pass messages between server and clients until the server has nothing more to send."""
     outgoing, phase, away = server.start(), 0, set[str]()
     while outgoing:
         for user, data in outgoing.items():
@@ -115,3 +102,4 @@ def exchange_messages(
             if answer is not None and not loses(user, phase, "from"):
                 server.receive(user, answer)
         outgoing, phase = server.advance(), phase + 1
+    return server.finish()

@@ -15,7 +15,11 @@ def sealed_round(charters: Iterable[Charter], round_: int, terms: Terms, *, thre
     """Return the server's side of one sealed round over batches that have all rules but T in common."""
     batches = tuple(charters)
     setting = common_setting(batches, round_, terms)
-    return PROTOCOLS[setting.inner].server_round(round_groups(batches, round_, terms), setting, threads)
+    groups = [
+        Group(charter.digest, charter.privacy, charter.identities, encode(round_call(charter, round_, terms)))
+        for charter in batches
+    ]
+    return PROTOCOLS[setting.inner].server_round(groups, setting, threads)
 
 
 def common_setting(charters: Sequence[Charter], round_: int, terms: Terms) -> RoundSetting:
@@ -27,14 +31,6 @@ def common_setting(charters: Sequence[Charter], round_: int, terms: Terms) -> Ro
             f"{len(kinds)} different ones"
         )
     return RoundSetting.sealed(charters[0], round_, terms)
-
-
-def round_groups(charters: Iterable[Charter], round_: int, terms: Terms) -> list[Group]:
-    """Return batches with the calls to a round."""
-    return [
-        Group(charter.digest, charter.privacy, charter.identities, encode(round_call(charter, round_, terms)))
-        for charter in charters
-    ]
 
 
 def unsealed_round(

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from coterie.errors import PeerError
-from coterie.secagg.preparation import CLIENT_PREPARING
 from coterie.secagg.protocols import PROTOCOLS, messages_from_client, messages_from_server
 from coterie.secagg.protocols import open as collection
 from coterie.secagg.protocols.agreement import messages as agreed
-from coterie.secagg.protocols.agreement.messages import ParticipantState, ServerState, SharersCall
-from coterie.secagg.protocols.lightsecagg import LightRound, PreparationCall
+from coterie.secagg.protocols.agreement.messages import ParticipantState, ServerState
+from coterie.secagg.protocols.lightsecagg import LightRound
 from coterie.secagg.protocols.open import CollectionState
 from coterie.secagg.protocols.pairwise import PairwiseRound
 from coterie.secagg.wire.messages import (
@@ -33,7 +32,6 @@ from coterie.secagg.wire.messages import (
 )
 from support.secagg.batches import SCOPE
 from support.secagg.servers import UPDATE
-from support.secagg.stage import preparing_states
 from support.secagg.stages import CLIENT_KINDS, SERVER_KINDS, Life
 
 KINDS = (*SERVER_KINDS, *CLIENT_KINDS)
@@ -43,7 +41,6 @@ TABLES = {
     "CLIENT_UNSEALED": (CLIENT_UNSEALED, ClientState),
     "SERVER_FOUNDING": (SERVER_FOUNDING, FoundingState),
     "open.SERVER_TABLE": (collection.SERVER_TABLE, CollectionState),
-    "CLIENT_PREPARING": (CLIENT_PREPARING, ClientState),
     "agreed.CLIENT_TABLE": (agreed.CLIENT_TABLE, ParticipantState),
     "PairwiseRound.table": (PairwiseRound.table, ServerState),
     "LightRound.table": (LightRound.table, ServerState),
@@ -68,8 +65,7 @@ def test_every_state_is_tried(life):
     """The stages below cover every state, and for the client every pair of its two machines' states.
 
     A client that answers stands in the phases of a round too, but for the last: who is done is ready again.
-    Complaints come in the sealed round only. Who prepares a round is ready and in its phases up to the sharers; of
-    a prepared one there are those from the upload on.
+    Complaints come in the sealed round only.
     """
 
     def seen(stages):
@@ -90,11 +86,6 @@ def test_every_state_is_tried(life):
     assert seen(life.pairings) == seen(life.lights) == {(state,) for state in ServerState}
     assert seen(life.founders) == {(state,) for state in FoundingState}
     assert seen(life.rounds) == {(state,) for state in CollectionState}
-    uploaded = {ParticipantState.UPLOADED, ParticipantState.AGREED}
-    places = outside | {(ClientState.READY, *phase) for phase in phases if phase[0] not in uploaded}
-    places |= {(ClientState.ANSWERING, state) for state in uploaded}
-    assert seen(life.preparations.devices) == {(EnrolmentState.IDLE, *place) for place in places}
-    assert seen(life.preparations.servers) == {(state,) for state in ServerState}
 
 
 def check(stage, kind, tables):
@@ -131,22 +122,6 @@ def test_a_client_takes_what_its_tables_have_and_nothing_else(life, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_preparing_client_takes_what_its_tables_have_and_nothing_else(life, kind):
-    """In every state, of a preparation too, every message moves it as the tables say, or changes nothing."""
-    for stage in life.preparations.devices:
-        stage.restore()
-        preparing, shares = stage.is_preparing, stage.shares
-        before, expected = check(stage, kind, (CLIENT_ENROLMENT, CLIENT_PREPARING, agreed.CLIENT_TABLE))
-        if preparing or (kind is PreparationCall and before[1] is not ClientState.OUTSIDE):
-            expected = preparing_states(kind, expected, preparing=preparing)
-        else:
-            expected = in_phase(1, expected)
-        assert list(stage.states()) == expected
-        stores = {PreparationCall: before[1] is not ClientState.OUTSIDE, SharersCall: expected != list(before)}
-        assert (stage.shares != shares) == stores.get(kind, False)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_an_unsealed_client_takes_what_its_table_has_and_nothing_else(life, kind):
     """In every state every message moves it as the table says, or is refused and changes nothing."""
     for stage in life.loners:
@@ -157,11 +132,7 @@ def test_an_unsealed_client_takes_what_its_table_has_and_nothing_else(life, kind
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pairwise_round_takes_what_its_table_has_and_nothing_else(life, kind):
     """In every state of a user every answer moves it as the table says, or is refused and changes nothing."""
-    for stages, table in (
-        (life.pairings, PairwiseRound.table),
-        (life.lights, LightRound.table),
-        (life.preparations.servers, LightRound.table),
-    ):
+    for stages, table in ((life.pairings, PairwiseRound.table), (life.lights, LightRound.table)):
         for stage in stages:
             _, expected = check(stage, kind, (table,))
             assert list(stage.states()) == expected
@@ -223,7 +194,7 @@ def test_the_diagrams_are_those_of_the_tables():
         picture = path.parent / "pictures" / f"{name}.svg"
         assert picture.read_text(encoding="utf-8") == diagrams.drawn(machine, ways)
         assert f"(pictures/{name}.svg)" in PROTOCOL
-    for name in set(TABLES) - {"CLIENT_UNSEALED", "CLIENT_PREPARING"}:
+    for name in set(TABLES) - {"CLIENT_UNSEALED"}:
         table, _ = TABLES[name]
         drawn = {(way.start, kind): way.end for _, ways in diagrams.DIAGRAMS.values() for way in ways
                  if not way.own for kind in way.label.split(", ")}  # fmt: skip

@@ -9,12 +9,10 @@ import numpy as np
 from coterie.secagg import (
     BatchFounder,
     Charter,
-    PreparingClient,
     SealedClient,
     UnsealedClient,
 )
 from coterie.secagg.crypto.keys import verify_signature
-from coterie.secagg.preparation import CLIENT_PREPARING, LightPreparation, PreparedRound
 from coterie.secagg.protocols import messages_from_client, messages_from_server
 from coterie.secagg.protocols import open as collection
 from coterie.secagg.protocols.agreement import messages as agreed
@@ -31,8 +29,7 @@ from coterie.secagg.protocols.agreement.messages import (
     RosterCall,
     SharersCall,
 )
-from coterie.secagg.protocols.interface import RoundSetting
-from coterie.secagg.protocols.lightsecagg import CodedRoster, CodedSharing, LightRound, PreparationCall, ShareSum
+from coterie.secagg.protocols.lightsecagg import CodedRoster, CodedSharing, LightRound, ShareSum
 from coterie.secagg.protocols.open import OpenRound, SealedVector
 from coterie.secagg.protocols.pairwise import PairwiseRound, Sharing, Unmasking
 from coterie.secagg.wire.messages import (
@@ -51,20 +48,17 @@ from coterie.secagg.wire.messages import (
     Founding,
     Invitation,
     RoundCall,
-    Terms,
     UnsealedCall,
 )
 from support.secagg.batches import SCOPE, configuration, rules
-from support.secagg.stage import preparing_states
 
 TABLES = {
     SealedClient: (CLIENT_ENROLMENT, CLIENT_SEALED, agreed.CLIENT_TABLE),
-    PreparingClient: (CLIENT_ENROLMENT, CLIENT_PREPARING, agreed.CLIENT_TABLE),
     UnsealedClient: (CLIENT_UNSEALED, agreed.CLIENT_TABLE),
     BatchFounder: (SERVER_FOUNDING,),
     OpenRound: (collection.SERVER_TABLE,),
     PairwiseRound: (PairwiseRound.table,),
-    **dict.fromkeys((LightRound, LightPreparation, PreparedRound), (LightRound.table,)),
+    LightRound: (LightRound.table,),
 }
 
 
@@ -73,15 +67,12 @@ def check_accepted(stage, data, answer, before):
     after, moved = stage.remembered(), stage.states()
     device = isinstance(stage.machine, SealedClient)
     new = stage.records if device else None
-    stored = stage.shares
     stage.restore()
     records = (stage.records, new) if device else ()
     message, tail = (messages_from_server if stage.sender is None else messages_from_client).decode(data)
     if isinstance(message, RosterCall | Delivery | RevealCall | SharersCall | Proposal | Opening):
         check_phase(stage, message, answer)
         assert not device or records[0] == records[1]
-    elif isinstance(message, PreparationCall):
-        check_preparation(message, answer, *records, before, after)
     elif isinstance(stage.machine, UnsealedClient):
         assert isinstance(message, UnsealedCall)
         assert message.inner in {"secagg", "secagg+", "lightsecagg"}
@@ -97,8 +88,6 @@ def check_accepted(stage, data, answer, before):
         check_answer(stage, message, before, after)
     else:
         check_founder(stage, message, answer, before, after)
-    if isinstance(stage.machine, PreparingClient):
-        check_shares(stage, message, stored)
     assert moved == states_after(stage, type(message))
     return type(message)
 
@@ -113,9 +102,7 @@ def states_after(stage, kind):
     if stage.sender == "cas" and isinstance(stage.machine, BatchFounder):  # who answers last: all go on together
         expected = [SERVER_FOUNDING_ENDS.get(*expected * 2)]
     after_all = [new or old for new, old in zip(expected, states, strict=True)]
-    if stage.is_preparing or kind is PreparationCall:
-        after_all = preparing_states(kind, after_all, preparing=stage.is_preparing)
-    elif after_all[-1] is ParticipantState.DONE:  # the last answer ends the round
+    if after_all[-1] is ParticipantState.DONE:  # the last answer ends the round
         after_all[-2:] = [ClientState.READY]
     elif ClientState.CALLED in after_all:  # and so does a new call
         after_all = after_all[: after_all.index(ClientState.CALLED) + 1]
@@ -160,44 +147,6 @@ def check_client(stage, message, answer, *kept):
             verify_signature(line.identity, message.signatures.pop(user), "charter", message.charter, who=user)
             assert (user in new[5]) == (user != "ana")
         assert not message.signatures
-
-
-def check_preparation(message, answer, records, new_records, *kept):
-    """A device that begins to share a mask advertises for a round that it could be called to, and for no other."""
-    before, after = kept
-    assert records == new_records
-    record = msgspec.msgpack.decode(records[SCOPE])
-    charter = Charter.decode(record[3])
-    assert (message.scope, message.charter, charter.inner) == (SCOPE, charter.digest, "lightsecagg")
-    assert record[4] <= message.round < record[4] + 65_536
-    assert 1 <= message.dimension <= configuration().largest_dimension
-    assert len(charter.members) + charter.privacy <= message.min_included <= configuration().largest_roster
-    begun, _ = messages_from_client.decode(answer)
-    sizes = Terms(b"", message.dimension, message.min_included)
-    fixed = (SCOPE, message.round, sizes, charter.quantiser, charter.parameters)
-    assert begun.context == RoundSetting("preparation", charter.inner, *fixed).context
-    keys = (begun.context, "ana", begun.mask_key, begun.share_key)
-    identity = charter.identities["ana"]
-    verify_signature(identity, begun.signature, "advertise", *keys, who="ana")
-    assert {name for name in before[0] if before[0][name] != after[0][name]} == {"_preparing"}
-
-
-def check_shares(stage, message, new):
-    """Stored is that a preparation began, later than the last, then its mask and shares; no call changes it."""
-    old = stage.shares
-    if isinstance(message, PreparationCall):
-        fields = [message.round, message.charter, message.dimension, message.min_included, b"", 1]
-        assert message.round > (msgspec.msgpack.decode(old[SCOPE])[0] if old else -1)
-        assert new == {SCOPE: msgspec.msgpack.encode(fields)}
-    elif isinstance(message, SharersCall):
-        (*begun, nothing, version), (*same, mask, _) = (msgspec.msgpack.decode(kept[SCOPE]) for kept in (old, new))
-        assert (same, nothing, version) == (begun, b"", 1)
-        lines, _, sharers, shares = msgspec.msgpack.decode(mask)
-        assert sharers == list(message.sharers)
-        assert shares.keys() == set(sharers)
-        assert {"ana", "bob"} <= {lines[place][0] for place in sharers}
-    else:
-        assert new == old
 
 
 def check_charter_taken(stage, encoded, old):
@@ -266,7 +215,7 @@ def check_round(stage, message, tail, before, after):
 def check_phase(stage, message, answer):
     """What a participant takes is what its users signed and shared, or a division that it can accept."""
     good, _ = messages_from_server.decode(stage.good[type(message)])
-    participant = stage.machine._preparing[SCOPE][0] if stage.is_preparing else stage.machine._rounds[SCOPE]
+    participant = stage.machine._rounds[SCOPE]
     assert (message.scope, message.context) == (good.scope, good.context)
     if isinstance(message, RosterCall):
         assert set(message.lines) <= set(good.lines)

@@ -6,12 +6,10 @@ import copy
 import msgspec
 import numpy as np
 
-from coterie.secagg import PreparingClient, SealedClient, UnsealedClient
+from coterie.secagg import SealedClient, UnsealedClient
 from coterie.secagg.protocols.agreement.boxes import leaf
-from coterie.secagg.protocols.agreement.messages import Complaint, ParticipantState, RevealCall, SharersCall
-from coterie.secagg.protocols.lightsecagg import PreparationCall
+from coterie.secagg.protocols.agreement.messages import Complaint, RevealCall, SharersCall
 from coterie.secagg.wire.framing import encode
-from coterie.secagg.wire.messages import RoundCall
 from support.secagg.batches import SCOPE
 from support.secagg.servers import frozen
 
@@ -31,14 +29,11 @@ class Stage:
         """All objects that change."""
         inside = [getattr(self.machine, name, None) for name in ("_boxes", "_uploads")]
         parts = [self.machine, *filter(None, inside), *self._participants()]
-        if isinstance(self.machine, PreparingClient):
-            parts.append(self.machine._store)
         return [*parts, self.machine.membership.store] if isinstance(self.machine, SealedClient) else parts
 
     def _participants(self):
-        """A client's sides of the round that it is in, and of the one whose mask it is sharing."""
-        preparing = getattr(self.machine, "_preparing", {}).values()
-        return [*getattr(self.machine, "_rounds", {}).values(), *(participant for participant, _ in preparing)]
+        """A client's side of the round that it is in."""
+        return getattr(self.machine, "_rounds", {}).values()
 
     def feed(self, data):
         """Give the machine a message."""
@@ -54,16 +49,6 @@ class Stage:
     def records(self):
         """The device's records."""
         return dict(self.machine.membership.store.records)
-
-    @property
-    def shares(self):
-        """What a device stores that shares masks before a call."""
-        return dict(self.machine._store.records) if isinstance(self.machine, PreparingClient) else {}
-
-    @property
-    def is_preparing(self):
-        """Whether the machine is a client that is sharing a mask before a call."""
-        return bool(getattr(self.machine, "_preparing", {}))
 
     def restore(self):
         """Take the machine back to this moment."""
@@ -83,7 +68,7 @@ class Stage:
         return (self.machine._states[self.sender],)
 
     def _phase(self):
-        """Where a client stands in the phases of a round, if it is in one, or of one that is prepared."""
+        """Where a client stands in the phases of a round, if it is in one."""
         return [part._state for part in self._participants()]
 
 
@@ -119,14 +104,3 @@ def after_boxes(server, holder):
         RevealCall: encode(RevealCall(SCOPE, roster.context, (complaint,))),
         SharersCall: encode(SharersCall(SCOPE, roster.context, tuple(sorted(server._boxes.senders)))),
     }
-
-
-def preparing_states(kind, states, *, preparing):
-    """Where a client stands that can prepare, if a preparation begins, ends or goes on beside its rounds.
-
-    `states` are those after a message by the tables, the last of them that of the preparation, if it is preparing.
-    """
-    in_rounds = states[:2] if preparing else states
-    if kind is PreparationCall:
-        return [*in_rounds, ParticipantState.ADVERTISED]
-    return in_rounds if kind is RoundCall or ParticipantState.UPLOADED in states else states

@@ -28,7 +28,7 @@ from coterie.secagg.protocols.agreement.messages import (
     RosterCall,
     SharersCall,
 )
-from coterie.secagg.protocols.lightsecagg import CodedSharing, PreparationCall, ShareSum
+from coterie.secagg.protocols.lightsecagg import CodedSharing, ShareSum
 from coterie.secagg.protocols.open import SealedVector
 from coterie.secagg.protocols.pairwise import Sharing, Unmasking
 from coterie.secagg.wire.framing import encode
@@ -43,7 +43,6 @@ from coterie.secagg.wire.messages import (
     UnsealedCall,
 )
 from support.secagg.batches import SCOPE, configuration, quantiser, rules, terms
-from support.secagg.preparations import Preparations
 from support.secagg.servers import UPDATE, Enrolling, call, packed
 from support.secagg.stage import Stage, after_boxes, complaint_about
 
@@ -61,7 +60,6 @@ DISPUTE = (RevealCall, Reveal)
 """What comes before the sharers are fixed if there are complaints."""
 SERVER_KINDS = (
     *(sent for sent, _ in ENROLMENT), RoundCall, UnsealedCall, *(sent for sent, _ in (*PHASES, DISPUTE)),
-    PreparationCall,
 )  # fmt: skip
 CLIENT_KINDS = (
     *(answer for _, answer in ENROLMENT), SealedVector, Advertisement,
@@ -92,7 +90,6 @@ class Life:
         self._pairwise(PAIRWISE, self.pairings, {})
         self._pairwise(LIGHT, self.lights, IN_LIGHT)
         self._unsealed()
-        self.preparations = Preparations(LIGHT)
         anything = {kind: data for stage in self.stages for kind, data in stage.good.items()}
         for stage in self.stages:
             stage.good = {**anything, **stage.good}
@@ -101,8 +98,7 @@ class Life:
     def stages(self):
         """All stages."""
         machines = (self.devices, self.founders, self.rounds, self.participants, self.pairings, self.lights)
-        prepared = (self.preparations.devices, self.preparations.servers)
-        return [stage for stages in (*machines, self.loners, *prepared) for stage in stages]
+        return [stage for stages in (*machines, self.loners) for stage in stages]
 
     def messages(self):
         """All different good messages."""

@@ -15,10 +15,10 @@ from coterie.secagg.crypto.ring import PRIME_31, Ring, Words
 from coterie.secagg.protocols.agreement import AgreedProtocol
 from coterie.secagg.protocols.agreement.boxes import DIGEST_BYTES, leaf, sharing_tree, stated_leaves
 from coterie.secagg.protocols.agreement.client import AgreedParticipant
-from coterie.secagg.protocols.agreement.messages import FROM_SERVER, RosterLine, server_table
+from coterie.secagg.protocols.agreement.messages import RosterLine, server_table
 from coterie.secagg.protocols.agreement.roster import BoxFormat, Roster
 from coterie.secagg.protocols.agreement.server import AgreedRound, read_words
-from coterie.secagg.wire.framing import Count, Digest, Message, RoundAnswer, RoundNumber, Scope, Signature, blank
+from coterie.secagg.wire.framing import Message, RoundAnswer, Signature, blank
 
 
 class CodedSharing(RoundAnswer, frozen=True, tag=23):
@@ -35,16 +35,6 @@ class ShareSum(RoundAnswer, frozen=True, tag=24):
     """Client to server: the sum of the shares that I hold of the included users' masks; its words are the tail."""
 
     has_tail = True
-
-
-class PreparationCall(Message, frozen=True, tag=25):
-    """Server to client: share your mask of a round to come with those who advertise for it (§5)."""
-
-    scope: Scope
-    charter: Digest
-    round: RoundNumber
-    dimension: Count
-    min_included: Count
 
 
 def _sizes(users: int, parameters: Parameters) -> tuple[int, int, int]:
@@ -76,14 +66,7 @@ def code_for(users: int, parameters: Parameters) -> Code:
 class CodedRoster(Roster):
     """A roster in which everyone holds one coded share of everyone's mask, without pairwise masks."""
 
-    call_context: bytes = b""
-    """The context of the call, where shares were sent before it."""
     has_masks = False
-
-    @property
-    def statement_context(self) -> bytes:
-        """What uploads and agreements are tied to: the call, with its terms."""
-        return self.call_context or self.context
 
     @cached_property
     def code(self) -> Code:
@@ -204,7 +187,6 @@ class LightSecAgg(AgreedProtocol):
     participant_kind = LightParticipant
     round_kind = LightRound
     roster_kind = CodedRoster
-    from_server = (*FROM_SERVER, PreparationCall)
 
     def thresholds(self, users: int, parameters: Parameters) -> dict[str, int]:
         """Return how many must agree, and t, U and e of the code."""

@@ -8,7 +8,6 @@ from coterie.secagg.protocols.agreement.messages import FROM_SERVER
 from coterie.secagg.protocols.agreement.roster import Roster
 from coterie.secagg.protocols.agreement.server import AgreedRound, least_included
 from coterie.secagg.protocols.interface import Group, InnerProtocol, Party, RoundSetting
-from coterie.secagg.wire.framing import Message
 
 
 class AgreedProtocol(InnerProtocol):
@@ -18,7 +17,7 @@ class AgreedProtocol(InnerProtocol):
     upload_phase = 3
     runs_unsealed = True
     server_sees = "One sum, over all complete batches of the cohort."
-    from_server: tuple[type[Message], ...] = FROM_SERVER
+    from_server = FROM_SERVER
     participant_kind: type[AgreedParticipant]
     round_kind: type[AgreedRound]
     roster_kind: type[Roster]

@@ -264,11 +264,6 @@ class Roster(ABC):
         """What every key, signature and message of the round is tied to."""
         return self.setting.context
 
-    @property
-    def statement_context(self) -> bytes:
-        """What uploads and agreements are tied to: that of the call, also where shares were sent before it."""
-        return self.context
-
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 over the context and all lines but their signatures."""
@@ -302,14 +297,14 @@ class Roster(ABC):
 
     def upload_to_sign(self, sharers: Positions) -> Statement:
         """Return what is signed with a vector: which masks it has follows from that."""
-        return "upload", self.statement_context, self.digest, encode_positions(sharers)
+        return "upload", self.context, self.digest, encode_positions(sharers)
 
     def agreement_to_sign(
         self, sharers: Iterable[int], included: Iterable[int], excluded: Iterable[int]
     ) -> Statement:
         """Return what is signed in an agreement."""
         lists = (encode_positions(sharers), encode_positions(included), encode_positions(excluded))
-        return "agree", self.statement_context, self.digest, *lists
+        return "agree", self.context, self.digest, *lists
 
     def verify(self, position: int, signature: bytes, statement: Statement) -> None:
         """Refuse a statement that the user in this position did not sign."""
