@@ -43,14 +43,11 @@ COMMANDS_ALL = (
 )
 TESTS = (
     "values",
-    "theory",
+    "files",
     "selection",
-    "audit",
-    "logs",
-    "storage",
-    "planning",
+    "leakage",
     "secagg/crypto",
-    "ledger/test_sqlite.py",
+    "federation/ledger/test_sqlite.py",
 )
 """Tests that the lowest versions must pass as well; others need further tools of development."""
 

@@ -5,15 +5,15 @@ import time
 from pathlib import Path
 
 import numpy as np
+from ledger import PRIVACY, USERS, cohorts
 from measure import peak_megabytes, seconds
 
 from coterie.dashboard.page import dashboard_page
 from coterie.dashboard.state import LedgerWatch
 from coterie.dashboard.tables import prometheus_text, state_tables
-from coterie.ledger import Ledger
+from coterie.federation.ledger import Ledger
 from coterie.selection import shuffled
 from coterie.values import Cohort
-from ledger import PRIVACY, USERS, cohorts
 
 ROUNDS = 2000
 BAR_S = 2.0  # a look after a round, and its page

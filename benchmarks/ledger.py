@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from measure import peak_megabytes
 
-from coterie.ledger import Ledger
+from coterie.federation.ledger import Ledger
 from coterie.selection import shuffled
 from coterie.values import BatchPlan, Cohort
 

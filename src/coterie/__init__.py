@@ -5,17 +5,15 @@ The names that most users need. What takes long to import comes when it is first
 
 from typing import TYPE_CHECKING, Any
 
-# The call takes the name of the room that it is made of, which is loaded by then: `from coterie.leakage import …`
-# imports from the room as before.
-from coterie.auditing import audit
 from coterie.errors import CoterieError, PeerError, TooFewUsersError, UsageError
 from coterie.values import AvailabilityLog, BatchPlan, Cohort, LogBuilder, ParticipationLog
 
 if TYPE_CHECKING:
-    from coterie.coordinator import Coordinator
     from coterie.experiment.attack import attack
+    from coterie.federation.audit import audit
+    from coterie.federation.coordinator import Coordinator
+    from coterie.federation.ledger import Ledger
     from coterie.leakage.readers import read_availability, read_log, write_log
-    from coterie.ledger import Ledger
     from coterie.report.run.call import run
     from coterie.selection import BatchSelector, BernoulliSelector, RandomSelector, WeightedRandomSelector
     from coterie.selection.plan_file import read_plan, write_plan
@@ -53,14 +51,15 @@ __all__ = [
     "write_plan",
 ]
 
-_ROOMS = {
+_HOMES = {
     "BatchSelector": "coterie.selection",
     "BernoulliSelector": "coterie.selection",
-    "Coordinator": "coterie.coordinator",
-    "Ledger": "coterie.ledger",
+    "Coordinator": "coterie.federation.coordinator",
+    "Ledger": "coterie.federation.ledger",
     "RandomSelector": "coterie.selection",
     "WeightedRandomSelector": "coterie.selection",
     "attack": "coterie.experiment.attack",
+    "audit": "coterie.federation.audit",
     "plan": "coterie.selection.trade_off",
     "read_availability": "coterie.leakage.readers",
     "read_log": "coterie.leakage.readers",
@@ -74,12 +73,12 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the names are typed above
-    if name not in _ROOMS:
+    if name not in _HOMES:
         raise AttributeError(f"module 'coterie' has no attribute {name!r}")
     from importlib import import_module
 
     try:
-        value = getattr(import_module(_ROOMS[name]), name)
+        value = getattr(import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

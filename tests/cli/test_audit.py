@@ -14,10 +14,10 @@ import pytest
 from flint import fmpz_mat
 
 from coterie import BatchPlan, LogBuilder, ParticipationLog, __version__
+from coterie.federation.ledger import Ledger
+from coterie.federation.ledger.store import is_postgres_url
 from coterie.leakage import strong_level
 from coterie.leakage.readers import write_log
-from coterie.ledger import Ledger
-from coterie.ledger.store import is_postgres_url
 from coterie.selection.plan_file import write_plan
 from support.cli.command import coterie
 from support.leakage import rational

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coterie.device import DeviceFile
+from coterie.federation.device_file import DeviceFile
 from coterie.secagg import IdentityKey, Membership, SealedClient, TrustServerForIdentities, found_batch, run_round
 from coterie.secagg import sealed_round as server_of
 from support.cli.command import coterie

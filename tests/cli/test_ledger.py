@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
+from coterie.federation.ledger import Ledger
 from coterie.leakage.readers import read_log
-from coterie.ledger import Ledger
 from support.cli.command import coterie
 from support.ledgers import LEARNED, NAMES, PLAN, cohort_of, cohort_of_users, database, federation
 from support.postgres import fresh_ledger

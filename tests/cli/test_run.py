@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from coterie.cli import main
 from coterie.experiment.record import SCALARS, read_record
-from coterie.ledger import Ledger, State
-from coterie.ledger.reading import verify
+from coterie.federation.ledger import Ledger, State
+from coterie.federation.ledger.ledger import verify
 from support.browser import visit
 from support.cli.command import coterie
 from support.experiment.tiny import (

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie import BatchPlan, UsageError
-from coterie.ledger import BusyError, DamagedError, Ledger, StaleError, State
-from coterie.ledger.reading import verify
-from coterie.ledger.store import Record
+from coterie.federation.ledger import BusyError, DamagedError, Ledger, StaleError, State
+from coterie.federation.ledger.ledger import verify
+from coterie.federation.ledger.store import Record
 from support.ledgers import (
     LEARNED,
     NAMES,

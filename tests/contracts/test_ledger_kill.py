@@ -4,8 +4,8 @@ import multiprocessing
 import random
 import time
 
-from coterie.ledger import Ledger, State
-from coterie.ledger.reading import verify
+from coterie.federation.ledger import Ledger, State
+from coterie.federation.ledger.ledger import verify
 from support.ledgers import NAMES, PLAN, cohort_of, known
 
 
@@ -45,7 +45,7 @@ def test_a_coordinator_that_is_killed_loses_and_doubles_nothing(location, reques
         ledger.enrol(NAMES)
         ledger.publish_plan(PLAN)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["coterie.ledger.postgres", "psycopg", "ledgers"])
+    context.set_forkserver_preload(["coterie.federation.ledger.postgres", "psycopg", "ledgers"])
     chance = random.Random(0)
     record_property("faults", request.config.getoption("--kills"))
     told = {"opened": [], "committed": [], "abandoned": [], "enrolled": [], "left": []}

@@ -5,8 +5,8 @@ import multiprocessing
 import pytest
 
 from coterie import UsageError
-from coterie.ledger import BusyError, Head, StaleError
-from coterie.ledger.store import BEGINNING, Record, open_store
+from coterie.federation.ledger import BusyError, Head, StaleError
+from coterie.federation.ledger.store import BEGINNING, Record, open_store
 
 FIRST = Record.after(BEGINNING, 1, 7, "created", b"{}")
 

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from coterie import UsageError
-from coterie.ledger import DamagedError, Ledger
-from coterie.ledger.reading import verify
-from coterie.ledger.store import BEGINNING, Head, Record, open_store
+from coterie.federation.ledger import DamagedError, Ledger
+from coterie.federation.ledger.ledger import verify
+from coterie.federation.ledger.store import BEGINNING, Head, Record, open_store
 from support.ledgers import database, federation
 
 _COLUMNS = ("time", "kind", "body", "hash")

@@ -5,7 +5,7 @@ import pytest
 from coterie import BatchPlan
 from coterie.dashboard.alerts import FRUITLESS, alerts
 from coterie.dashboard.state import CLOSE, LedgerWatch
-from coterie.ledger import Ledger
+from coterie.federation.ledger import Ledger
 from support.ledgers import cohort_of, cohort_of_users
 
 PLAN = BatchPlan.from_batches(8, 2, [[0, 1], [2, 3], [4, 5], [6, 7]])

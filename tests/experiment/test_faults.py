@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from coterie.experiment.run import Run
-from coterie.ledger import Ledger
-from coterie.ledger.reading import verify
+from coterie.federation.ledger import Ledger
+from coterie.federation.ledger.ledger import verify
 from support.cli.command import coterie
 from support.experiment.tiny import ROUNDS, finished, tiny_spec, told, write_spec
 from support.faults.disk import Disk, fates

@@ -15,9 +15,9 @@ from coterie import UsageError
 from coterie.experiment.folder import STEP_STATES, RunFolder
 from coterie.experiment.record import RecordFile, read_record
 from coterie.experiment.run import Run
+from coterie.federation.ledger import Ledger, State
+from coterie.federation.ledger.ledger import verify
 from coterie.leakage import strong_level
-from coterie.ledger import Ledger, State
-from coterie.ledger.reading import verify
 from coterie.report.run.result import read_run
 from support.experiment.tiny import PRIVACY, PROTOCOLS, ROUNDS, finished, tiny_spec, told, write_spec
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from coterie import UsageError
-from coterie.coordinator.simulated import SimulatedUsers
 from coterie.experiment.record import read_record
 from coterie.experiment.run import Run
 from coterie.experiment.world import World
+from coterie.federation.ledger import Ledger, State
+from coterie.federation.ledger.ledger import verify
 from coterie.leakage import strong_level
-from coterie.ledger import Ledger, State
-from coterie.ledger.reading import verify
 from coterie.report.run.result import read_run
-from support.coordinator.federation import PHASES, WrongShares
+from coterie.secagg.loopback import SimulatedUsers
 from support.experiment.tiny import OUTCOMES, PRIVACY, PROTOCOLS, ROUNDS, SEALED, finished, tiny_spec
+from support.federation.federation import PHASES, WrongShares
 from support.selectors import OwnSelector
 
 SMALLEST = float(np.finfo(np.float32).eps)

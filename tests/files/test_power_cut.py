@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from coterie.device import DeviceFile
 from coterie.errors import UsageError
 from coterie.experiment.record import RecordFile, read_record
-from coterie.ledger import Ledger
-from coterie.ledger.reading import verify
+from coterie.federation.device_file import DeviceFile
+from coterie.federation.ledger import Ledger
+from coterie.federation.ledger.ledger import verify
 from support.faults.disk import Disk, Fate, fates
 from support.faults.recorded import content, row
 from support.faults.shim import recorded, shim

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import coterie
+from coterie.federation.ledger import Ledger, State
 from coterie.flower import create_device
-from coterie.ledger import Ledger, State
 from support.browser import until as until_seen
 from support.browser import visit
 from support.dashboard.serving import served

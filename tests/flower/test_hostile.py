@@ -10,16 +10,17 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import strategy as flower
 
-from coterie.coordinator.aggregation import RoundPhase, form_batches
 from coterie.errors import PeerError
+from coterie.federation.coordinator import form_batches
+from coterie.federation.ledger import Ledger
 from coterie.flower.device import REFUSALS
 from coterie.flower.envelope import IDENTITY_REQUEST, MESSAGE, REFUSAL, has_bytes, kind_of, unwrap, wrap
 from coterie.flower.transport import GridMessenger, GridTransport, admit_everybody
 from coterie.flower.transport import Nodes as Users
 from coterie.flower.work import Work
-from coterie.ledger import Ledger
 from coterie.secagg import PROTOCOLS, BatchFounder, BatchRules, Charter, Quantiser, Terms, sealed_round
 from coterie.secagg.crypto.quantiser import dequantise
+from coterie.secagg.protocols.interface import RoundPhase
 from coterie.selection import consecutive
 from support.flower.app import (
     START,

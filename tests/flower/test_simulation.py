@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import coterie
-from coterie.device import DeviceFile
+from coterie.federation.device_file import DeviceFile
 from coterie.flower.device import MEMORY
 from support.flower.app import START, averaged
 from support.flower.superlink import environment

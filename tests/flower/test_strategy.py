@@ -11,10 +11,10 @@ from flwr.serverapp import strategy as flower
 
 import coterie
 from coterie.errors import TooFewUsersError, UsageError
+from coterie.federation.ledger import Ledger, State
 from coterie.flower.device import REFUSALS
 from coterie.flower.transport import GridMessenger, admit_everybody
 from coterie.flower.transport import Nodes as Users
-from coterie.ledger import Ledger, State
 from coterie.selection import consecutive
 from coterie.values import BatchPlan
 from support.flower.app import BOUNDS, START, USERS, app, averaged, examples, federation, loss, mod, sealed, start

@@ -9,14 +9,7 @@ from functools import partial
 import pytest
 
 from coterie.errors import CoterieError, PeerError
-from coterie.secagg import (
-    IdentityKey,
-    Membership,
-    SealKey,
-    Seed,
-    Task,
-    exchange,
-)
+from coterie.secagg import IdentityKey, Membership, SealKey, Seed, Task, loopback
 from coterie.secagg.crypto.keys import BoxKey, MaskKey, ShareKey
 from support.secagg.batches import SCOPE
 from support.secagg.effects import TABLES, check_accepted
@@ -45,7 +38,7 @@ def seeded_life(seed, monkeypatch):
     new_secret = classmethod(lambda cls: cls(secrets.randbytes(32)))
     monkeypatch.setattr(Seed, "generate", new_secret)
     # A membership took its own way to a new secret from the class when that was written.
-    monkeypatch.setattr(exchange, "Membership", partial(Membership, new_secret=Seed.generate))
+    monkeypatch.setattr(loopback, "Membership", partial(Membership, new_secret=Seed.generate))
     return Life()
 
 

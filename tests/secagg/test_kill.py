@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from coterie.device import DeviceFile
+from coterie.federation.device_file import DeviceFile
 from coterie.secagg import (
     IdentityKey,
     Membership,
@@ -44,7 +44,7 @@ def test_a_device_that_is_killed_never_seals_a_round_twice(tmp_path):
         others = [simulated_client(name, configuration()) for name in ("bob", "cas")]
         charter = found_batch(rules(), [_device(store), *others])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["coterie.secagg", "coterie.device", "support.secagg.batches"])
+    context.set_forkserver_preload(["coterie.secagg", "coterie.federation.device_file", "support.secagg.batches"])
     chance = random.Random(0)
     sent = {}
     for life in range(20):

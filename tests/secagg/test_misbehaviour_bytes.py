@@ -5,8 +5,8 @@ import random
 import msgspec
 import pytest
 
-from coterie.device import DeviceFile
 from coterie.errors import PeerError
+from coterie.federation.device_file import DeviceFile
 from coterie.secagg import (
     IdentityKey,
     Membership,

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from coterie.device import DeviceFile
 from coterie.errors import PeerError, UsageError
+from coterie.federation.device_file import DeviceFile
 from coterie.secagg import (
     IdentityKey,
     Membership,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from coterie.device import DeviceFile
 from coterie.errors import CoterieError, TooFewUsersError
+from coterie.federation.device_file import DeviceFile
 from coterie.secagg import (
     RING_16,
     RING_32,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie import BatchPlan, LogBuilder
-from coterie.device import DeviceFile
+from coterie.federation.device_file import DeviceFile
 from coterie.secagg import (
     DurableClient,
     IdentityKey,

@@ -8,9 +8,9 @@ from hashlib import sha256
 import numpy as np
 
 from coterie import BatchPlan, Cohort
-from coterie.ledger import Ledger, events
-from coterie.ledger.events import Lists, encode
-from coterie.ledger.store import is_postgres_url
+from coterie.federation.ledger import Ledger, events
+from coterie.federation.ledger.events import Lists, encode
+from coterie.federation.ledger.store import is_postgres_url
 
 DATABASES = ("sqlite", "postgres")
 NAMES = [f"user {index}" for index in range(12)]

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from coterie.experiment.record import RoundRow, RunRecord
+from coterie.federation.ledger import PLAIN
 from coterie.leakage import Evidence, RunningMeasures
-from coterie.ledger import PLAIN
 from coterie.report.run.result import BatchHealth, RunResult
 from coterie.selection import BatchSelector, RandomSelector, shuffled
 from coterie.values import BatchPlan, LogBuilder

@@ -109,7 +109,7 @@ def audit(
     import math
 
     from coterie import __version__
-    from coterie.auditing import audit as ask
+    from coterie.federation.audit import audit as ask
 
     if not log:
         raise UsageError("say which log: a file, - for standard input, a run's folder, or a ledger")

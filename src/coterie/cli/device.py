@@ -15,7 +15,7 @@ from coterie.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coterie.device import DeviceFile
+    from coterie.federation.device_file import DeviceFile
     from coterie.secagg import Membership
 
 app = typer.Typer(
@@ -98,7 +98,7 @@ def override(
 
 @contextmanager
 def _open_device(file: Path | None) -> Iterator[DeviceFile]:
-    from coterie.device import DeviceFile
+    from coterie.federation.device_file import DeviceFile
 
     if file is None:
         raise UsageError("say which device: the path of its file")

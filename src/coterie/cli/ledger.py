@@ -17,8 +17,8 @@ from coterie.values.text import counted, listing, printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from coterie.ledger import Round, Snapshot
-    from coterie.ledger.rounds import BatchChange
+    from coterie.federation.ledger import Round, Snapshot
+    from coterie.federation.ledger.history import BatchChange
 
 BATCHES_SHOWN = 10
 """Batches that a person is shown; --json has them all."""
@@ -72,7 +72,7 @@ def show(
 
       coterie ledger show postgresql://ana@host/federation?ledger=photos --rounds all --json
     """
-    from coterie.ledger import Ledger
+    from coterie.federation.ledger import Ledger
 
     last = _count(rounds)
     with waiting(f"Reading {_place(ledger)}"), Ledger.open(ledger, read_only=True) as source:
@@ -109,7 +109,7 @@ def verify(
 
       coterie ledger verify runs/1 --head 3f0b6c…
     """
-    from coterie.ledger.reading import verify as verify_ledger
+    from coterie.federation.ledger.ledger import verify as verify_ledger
 
     earlier = _hash(head)
     with waiting(f"Verifying {_place(ledger)}"):
@@ -148,9 +148,9 @@ def export(
 
       coterie ledger export runs/1 --out log.jsonl
     """
+    from coterie.federation.ledger import Ledger
     from coterie.files import check_writable
     from coterie.leakage.readers import write_log
-    from coterie.ledger import Ledger
 
     if out is None:
         raise UsageError("say which file to write: --out log.jsonl, .csv or .parquet")
@@ -241,7 +241,7 @@ def _change(each: BatchChange) -> dict[str, Any]:
 
 
 def _round_record(each: Round) -> dict[str, Any]:
-    from coterie.ledger.rounds import time_text
+    from coterie.federation.ledger.history import time_text
 
     return {
         "round": each.number,
@@ -301,7 +301,7 @@ def _print(place: str, snapshot: Snapshot, rounds: tuple[Round, ...]) -> None:
 
 def _rounds_table(rounds: tuple[Round, ...]) -> Table:
     from coterie.cli.terminal import table_of
-    from coterie.ledger.rounds import time_text
+    from coterie.federation.ledger.history import time_text
 
     columns = ("round", "opened (UTC)", "state", "asked", "learned", "lost", "protocol", "why")
     rows = []
@@ -318,7 +318,7 @@ def _rounds_table(rounds: tuple[Round, ...]) -> Table:
 
 def _reasons(each: Round) -> str:
     """Return why a round has no result or lost batches, and how many users are proven to have lied in it."""
-    from coterie.coordinator.coordinator import LIARS
+    from coterie.federation.coordinator import LIARS
 
     reasons = [each.reason] if each.reason else sorted(set(each.lost.values()))
     liars = int(each.metrics.get(LIARS, 0))

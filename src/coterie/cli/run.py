@@ -220,7 +220,7 @@ def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult
 
 def _stop_message(job: Run, error: BaseException) -> str:
     """Say how far a run came, and what to do: to go on as before, unless that is of no use."""
-    from coterie.ledger import BusyError
+    from coterie.federation.ledger import BusyError
     from coterie.training.engine.trainer import DivergedError
 
     done = f"Stopped after {len(job.rows)} of {job.spec.training.rounds} rounds"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coterie.coordinator.coordinator import RETIRE_AFTER
 from coterie.dashboard.state import FederationState
+from coterie.federation.coordinator import RETIRE_AFTER
 from coterie.secagg import PROTOCOLS
 from coterie.values.text import Tone, counted, listing, number, spans
 

@@ -6,12 +6,12 @@ from importlib.resources import files
 
 import numpy as np
 
-from coterie.coordinator.coordinator import RETIRE_AFTER
 from coterie.dashboard.alerts import Alert, alerts
 from coterie.dashboard.state import RECENT, FederationState
-from coterie.ledger import Round
-from coterie.ledger.rounds import time_text
-from coterie.ledger.store import is_postgres_url
+from coterie.federation.coordinator import RETIRE_AFTER
+from coterie.federation.ledger import Round
+from coterie.federation.ledger.history import time_text
+from coterie.federation.ledger.store import is_postgres_url
 from coterie.report.page.blocks import (
     Block,
     Commands,

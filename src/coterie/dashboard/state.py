@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.auditing import audit, evidence_of
-from coterie.coordinator.coordinator import RETIRE_AFTER
 from coterie.errors import UsageError
+from coterie.federation.audit import audit, evidence_of
+from coterie.federation.coordinator import RETIRE_AFTER
+from coterie.federation.ledger import Ledger, Phase, Round, Snapshot, State
+from coterie.federation.ledger.ledger import Clock, system_clock
+from coterie.federation.ledger.store import Location
 from coterie.leakage import Verdict
 from coterie.leakage.measures import RoundMeasures, RunningMeasures
-from coterie.ledger import Ledger, Phase, Round, Snapshot, State
-from coterie.ledger.ledger import Clock, system_clock
-from coterie.ledger.store import Location
 from coterie.report.run.result import BatchHealth
 from coterie.values import BoolArray, IntArray
 

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from coterie.dashboard.alerts import alerts
 from coterie.dashboard.state import FederationState
-from coterie.ledger import Round, State
+from coterie.federation.ledger import Round, State
 from coterie.report.page.blocks import evenly
 
 MOST_POINTS = 1000

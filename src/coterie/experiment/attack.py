@@ -25,7 +25,7 @@ from coterie.errors import UsageError
 from coterie.experiment.folder import AGGREGATE, MODEL, RunFolder, check_files, progress_of, read_checked
 from coterie.experiment.setup import Setup, prepare
 from coterie.experiment.spec import Spec
-from coterie.ledger import Ledger
+from coterie.federation.ledger import Ledger
 from coterie.selection import Selector
 from coterie.training.engine.trainer import Trainer
 from coterie.values import BatchPlan, BoolArray, FloatArray, IntArray

@@ -16,7 +16,7 @@ from coterie.experiment.pictures import PictureSettings, StageProgress, take_pic
 from coterie.experiment.run import start_or_resume
 from coterie.experiment.setup import prepare
 from coterie.experiment.spec import Spec
-from coterie.ledger import PLAIN
+from coterie.federation.ledger import PLAIN
 from coterie.training.data.published import DATASETS, load
 from coterie.training.settings import LocalTraining
 

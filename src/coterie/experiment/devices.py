@@ -6,15 +6,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from coterie.coordinator import Aggregation
-from coterie.coordinator.aggregation import RoundPhase, SealedAggregation, UnsealedAggregation, form_batches
-from coterie.coordinator.simulated import Arrival, Contribution, SimulatedUsers
-from coterie.device import DeviceFile
 from coterie.errors import UsageError
 from coterie.experiment.plain import TrainingNotes
 from coterie.experiment.setup import Setup
+from coterie.federation.coordinator import Aggregation, SealedAggregation, UnsealedAggregation, form_batches
+from coterie.federation.device_file import DeviceFile
+from coterie.federation.ledger import Ledger
 from coterie.files import writing
-from coterie.ledger import Ledger
 from coterie.secagg import (
     PROTOCOLS,
     BatchRules,
@@ -29,6 +27,8 @@ from coterie.secagg import (
     Terms,
     UnsealedClient,
 )
+from coterie.secagg.loopback import Arrival, Contribution, SimulatedUsers
+from coterie.secagg.protocols.interface import RoundPhase
 from coterie.values import IntArray
 
 SCOPE = "experiment"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import UsageError
 from coterie.experiment.record import RecordFile, RoundRow, RunRecord, head_digest, read_record, row_of
+from coterie.federation.ledger import Ledger, Round, Snapshot, State
 from coterie.files import (
     FileLock,
     changed_file,
@@ -26,7 +27,6 @@ from coterie.files import (
     write_file,
     writing,
 )
-from coterie.ledger import Ledger, Round, Snapshot, State
 from coterie.values import FloatArray, IntArray
 
 RECORD = "record.jsonl"

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.coordinator import EndedRounds, RoundOutcome
 from coterie.errors import TooFewUsersError, UsageError
-from coterie.ledger import PLAIN, State
+from coterie.federation.coordinator import EndedRounds, RoundOutcome
+from coterie.federation.ledger import PLAIN, State
 from coterie.training.engine.trainer import MeanUpdate, Updates
 from coterie.values import BatchPlan, Cohort, IntArray
 

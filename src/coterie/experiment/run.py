@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 
 from coterie import __version__
-from coterie.coordinator import Aggregation, Coordinator, RoundOutcome
 from coterie.errors import UsageError
 from coterie.experiment.folder import (
     AGGREGATE,
@@ -43,9 +42,10 @@ from coterie.experiment.plain import PlainAggregation, TrainingNotes
 from coterie.experiment.record import RoundRow, RunRecord, read_record
 from coterie.experiment.setup import Setup, prepare
 from coterie.experiment.spec import Spec
+from coterie.federation.coordinator import Aggregation, Coordinator, RoundOutcome
+from coterie.federation.ledger import Ledger, Round, Snapshot, State
 from coterie.files import FileLock
 from coterie.leakage.measures import RunningMeasures
-from coterie.ledger import Ledger, Round, Snapshot, State
 from coterie.training.data.files import Progress, no_progress
 from coterie.training.engine.trainer import evaluate
 from coterie.training.models import flatten

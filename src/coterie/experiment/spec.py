@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coterie.errors import UsageError
+from coterie.federation.ledger import PLAIN
 from coterie.files import read_file
-from coterie.ledger import PLAIN
 from coterie.training.data.dataset import count_users
 from coterie.training.settings import LocalTraining
 from coterie.values.checks import check_count, check_parameters, check_probabilities, check_probability

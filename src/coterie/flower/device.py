@@ -10,8 +10,8 @@ from pathlib import Path
 
 from flwr.app import UserConfigValue
 
-from coterie.device import DeviceFile
 from coterie.errors import UsageError
+from coterie.federation.device_file import DeviceFile
 from coterie.files import reading, writing
 from coterie.secagg import DeviceConfiguration, DurableClient, IdentityKey, Membership, VerifyMember
 

@@ -12,15 +12,14 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
-from coterie.coordinator import Coordinator, RoundOutcome
-from coterie.coordinator.aggregation import SealedAggregation, form_batches
 from coterie.errors import TooFewUsersError, UsageError
+from coterie.federation.coordinator import Coordinator, RoundOutcome, SealedAggregation, form_batches
+from coterie.federation.ledger import Ledger, State
 from coterie.flower.checkpoint import MODEL, CheckpointFolder, FlowerCheckpoint
 from coterie.flower.envelope import LOG
 from coterie.flower.transport import PAUSES, GridMessenger, GridTransport, Nodes
 from coterie.flower.work import SETTINGS, STRUCTURE, Metrics, Recipe, RoundKind, Work
 from coterie.flower.wrapped_strategy import Request, WrappedStrategy
-from coterie.ledger import Ledger, State
 from coterie.secagg import PROTOCOLS, BatchRules, Charter, Quantiser, Terms
 from coterie.selection import BatchSelector, consecutive, join
 from coterie.values import BatchPlan, FloatArray

@@ -10,13 +10,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from coterie.errors import UsageError
+from coterie.federation.ledger import Ledger
+from coterie.federation.ledger.store import is_postgres_url
 from coterie.flower.envelope import LOG
 from coterie.flower.federation import Federation
 from coterie.flower.transport import Admit, admit_everybody
 from coterie.flower.work import Bounds, Metrics, RoundKind
 from coterie.flower.wrapped_strategy import WrappedStrategy
-from coterie.ledger import Ledger
-from coterie.ledger.store import is_postgres_url
 from coterie.secagg import DEFAULT_PROTOCOL, PROTOCOLS
 from coterie.values import BatchPlan
 from coterie.values.checks import check_count

@@ -10,8 +10,8 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from coterie.coordinator.aggregation import RoundPhase
 from coterie.errors import PeerError
+from coterie.federation.ledger import Ledger
 from coterie.flower.envelope import (
     CHALLENGE_BYTES,
     IDENTITY_REQUEST,
@@ -28,9 +28,9 @@ from coterie.flower.envelope import (
     wrap,
 )
 from coterie.flower.work import RoundKind
-from coterie.ledger import Ledger
 from coterie.secagg import Outgoing
 from coterie.secagg.crypto.keys import verify_signature
+from coterie.secagg.protocols.interface import RoundPhase
 from coterie.secagg.wire.framing import Data
 from coterie.values import BoolArray
 

@@ -25,7 +25,7 @@ from coterie.secagg.crypto.keys import IdentityKey, SealKey, Seed
 from coterie.secagg.crypto.quantiser import Quantiser, Sum
 from coterie.secagg.crypto.ring import PRIME_31, RING_16, RING_32, Ring
 from coterie.secagg.durable import DurableClient
-from coterie.secagg.exchange import MemoryStore, found_batch, run_round, simulated_client
+from coterie.secagg.loopback import MemoryStore, found_batch, run_round, simulated_client
 from coterie.secagg.protocols import DEFAULT_PROTOCOL, PROTOCOLS, InnerProtocol
 from coterie.secagg.protocols.interface import Exposure, LearnedSum, Outgoing, RoundResult, ServerRound, Task
 from coterie.secagg.server import sealed_round, unsealed_round

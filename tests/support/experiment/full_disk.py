@@ -18,8 +18,8 @@ import numpy as np
 from coterie.cli import main
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
-from coterie.ledger import Ledger
-from coterie.ledger.reading import verify
+from coterie.federation.ledger import Ledger
+from coterie.federation.ledger.ledger import verify
 from coterie.report.run.page import write_run_report
 from coterie.report.run.result import read_run
 

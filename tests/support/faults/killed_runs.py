@@ -17,8 +17,8 @@ import numpy as np
 
 from coterie.experiment.run import Run
 from coterie.experiment.spec import Spec
-from coterie.ledger import Ledger
-from coterie.ledger.reading import verify
+from coterie.federation.ledger import Ledger
+from coterie.federation.ledger.ledger import verify
 
 SECOND_READER = Path(__file__).parents[3] / "docs" / "verify_ledger.py"
 SHIM = ctypes.CDLL(None)

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from coterie import BatchPlan, Cohort
-from coterie.device import DeviceFile
+from coterie.federation.device_file import DeviceFile
+from coterie.federation.ledger import Ledger
 from coterie.files import atomic_write
-from coterie.ledger import Ledger
 
 SHIM = ctypes.CDLL(None)
 

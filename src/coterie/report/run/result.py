@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.auditing import evidence_of
 from coterie.experiment.folder import RunFolder, check_files, read_checked
 from coterie.experiment.record import RoundRow, RunRecord
 from coterie.experiment.spec import AggregationSettings
+from coterie.federation.audit import evidence_of
+from coterie.federation.ledger import Ledger, Snapshot, State
 from coterie.leakage import Evidence, Question, Verdict, examine
-from coterie.ledger import Ledger, Snapshot, State
 from coterie.report.run.guarantee import losses
 from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
 from coterie.values.tables import from_table

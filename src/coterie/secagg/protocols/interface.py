@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -330,3 +330,10 @@ class StorableProtocol(InnerProtocol, Protocol):
     def restored(self, party: Party, stored: bytes) -> StorableParticipant:
         """Return a client's side of one round as its device stored it."""
         ...
+
+
+class RoundPhase(NamedTuple):
+    """Where a message belongs: a round (None while batches are formed) and a phase, counted from 0."""
+
+    round: int | None
+    phase: int
