@@ -5,7 +5,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from federation.conftest import MEMORY
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,6 +14,7 @@ from coterie.federation.ledger import Ledger, State
 from coterie.leakage import strong_level
 from coterie.secagg.loopback import Arrival
 from coterie.selection import consecutive, join, leave, merge
+from federation.conftest import MEMORY
 from support.federation.aggregations import Scripted, check_sound, outcome_of
 from support.federation.federation import INNER, Federation
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from coterie import UsageError
-from coterie.training.engine.kernels import KeyedDropout
+from coterie.training.dropout import KeyedDropout
 from coterie.training.models import (
     MODELS,
     ParameterLayout,

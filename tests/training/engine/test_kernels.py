@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from coterie.training.engine.kernels import Draws, KeyedDropout, client_keys, counters, levels, share, step_keys
+from coterie.training.dropout import Draws, KeyedDropout, client_keys, counters, levels, share, step_keys
 
 WORD = 2**64
 

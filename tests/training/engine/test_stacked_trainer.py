@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 from coterie import UsageError
-from coterie.training.engine.kernels import client_keys, convolve, fold_grad, group_norm
+from coterie.training.dropout import client_keys
+from coterie.training.engine.kernels import convolve, fold_grad, group_norm
 from coterie.training.engine.stacked_model import LayerStack, MappedStack, stack_of
 from coterie.training.engine.stacked_trainer import StackedTrainer, TrainingState, make_trainer, timetable
 from coterie.training.engine.trainer import SeparateTrainer

@@ -45,16 +45,6 @@ def assumptions(verdict: Verdict) -> tuple[str, ...]:
     return (_ONE_MACHINE, *verdict.words.assumptions, *((_REAL_MEMBERS, _DEVICES) if verdict.sealed else ()))
 
 
-def losses(verdict: Verdict, times: int) -> tuple[str, ...]:
-    """Say what became of batches that lost a member on the way, `times` times in all."""
-    if not times or verdict.evidence.plan is None:
-        return ()
-    lost = f"A batch lost a member on the way {'once' if times == 1 else counted(times, 'time')}"
-    if verdict.sealed:
-        return (f"{lost} and was left out whole.",)
-    return (f"{lost}: without a seal the sum of the others comes out.",) if verdict.breaches else (f"{lost}.",)
-
-
 def _enforcement(verdict: Verdict) -> str:
     if verdict.sealed:
         return _KEYS

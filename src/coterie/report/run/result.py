@@ -19,7 +19,6 @@ from coterie.experiment.spec import AggregationSettings
 from coterie.federation.audit import evidence_of
 from coterie.federation.ledger import Ledger, Snapshot, State
 from coterie.leakage import Evidence, Question, Verdict, examine
-from coterie.report.run.guarantee import losses
 from coterie.values import BatchPlan, FloatArray, IntArray, ParticipationLog
 from coterie.values.tables import from_table
 from coterie.values.text import counted, display_name, listing
@@ -211,3 +210,13 @@ def _notes(snapshot: Snapshot, record: RunRecord) -> Iterator[str]:
         if row.diverged:
             who = listing(map(display_name, row.diverged))
             yield f"In round {row.round} training gave {who} numbers that are not finite, which count as zeros."
+
+
+def losses(verdict: Verdict, times: int) -> tuple[str, ...]:
+    """Say what became of batches that lost a member on the way, `times` times in all."""
+    if not times or verdict.evidence.plan is None:
+        return ()
+    lost = f"A batch lost a member on the way {'once' if times == 1 else counted(times, 'time')}"
+    if verdict.sealed:
+        return (f"{lost} and was left out whole.",)
+    return (f"{lost}: without a seal the sum of the others comes out.",) if verdict.breaches else (f"{lost}.",)

@@ -15,8 +15,9 @@ from torch.func import vmap
 from torch.nn import functional
 
 from coterie.errors import UsageError
-from coterie.training.engine.kernels import PER_WORD, KeyedDropout, convolve, counters, group_norm, levels, share
-from coterie.training.models import ParameterLayout, call_with, dropout_keys
+from coterie.training.dropout import PER_WORD, KeyedDropout, counters, levels, share
+from coterie.training.engine.kernels import convolve, group_norm
+from coterie.training.models import ParameterLayout, hooked, call_with, dropout_keys
 
 _IMAGES = 5
 """Dimensions of stacked images."""
@@ -152,10 +153,10 @@ def stack_layers(model: nn.Module, example: torch.Size, names: Container[str]) -
     layers: list[Layer] = []
     masks = 0
     for path, module in model.named_modules(remove_duplicate=False):
-        if type(module) is nn.Sequential and (module is model or not _hooked(module)):
+        if type(module) is nn.Sequential and (module is model or not hooked(module)):
             continue
         own = tuple(f"{path}.{name}" for name, _ in module.named_parameters(recurse=False))
-        layer = None if _hooked(module) else _layer(module, own, masks, images=images)
+        layer = None if hooked(module) else _layer(module, own, masks, images=images)
         # A parameter that two layers share has the name of the first only.
         if layer is None or not all(name in names for name in own):
             return None
@@ -163,29 +164,6 @@ def stack_layers(model: nn.Module, example: torch.Size, names: Container[str]) -
         masks += isinstance(module, KeyedDropout)
         images = images and not isinstance(module, nn.Flatten)
     return layers
-
-
-_ANY_MEMORY = (
-    nn.Conv2d, nn.Linear, nn.GroupNorm, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.ReLU, nn.Tanh,
-    nn.Dropout, KeyedDropout, nn.Flatten,
-)  # fmt: skip
-"""Layers that take images in any order of memory."""
-
-
-def channels_last(model: nn.Module) -> None:
-    """Lay out a model's filters channels last if all its layers can do with that: a CPU then pools far faster.
-
-    What the model computes stays the same. A module of one's own might call `view` on its values, which torch
-    refuses for this layout; so only a `torch.nn.Sequential` of common layers is changed.
-    """
-    modules = [module for module in model.modules() if type(module) is not nn.Sequential]
-    if type(model) is nn.Sequential and all(type(m) in _ANY_MEMORY and not _hooked(m) for m in modules):
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
-
-
-def _hooked(module: nn.Module) -> bool:
-    """Say whether the module does more than its class says."""
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)  # noqa: SLF001
 
 
 def _layer(module: nn.Module, names: tuple[str, ...], masks: int, *, images: bool) -> Layer | None:

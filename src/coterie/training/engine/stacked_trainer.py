@@ -12,8 +12,8 @@ from torch.nn.modules.conv import _ConvNd
 
 from coterie.errors import UsageError
 from coterie.training.data.dataset import UserData
+from coterie.training.dropout import client_keys, step_keys
 from coterie.training.engine.hardware import Numerics, Stop, Stopped, Workers, available_cores
-from coterie.training.engine.kernels import client_keys, step_keys
 from coterie.training.engine.stacked_model import LayerStack, Stack, stack_of
 from coterie.training.engine.trainer import Part, SeparateTrainer, Trainer, orders
 from coterie.training.models import flatten

@@ -17,10 +17,9 @@ from torch.nn import functional
 
 from coterie.errors import UsageError
 from coterie.training.data.dataset import UserData
+from coterie.training.dropout import KeyedDropout, client_keys, step_keys
 from coterie.training.engine.hardware import Numerics, Stop, Stopped, Workers, available_cores, one_core
-from coterie.training.engine.kernels import KeyedDropout, client_keys, step_keys
-from coterie.training.engine.stacked_model import channels_last
-from coterie.training.models import ParameterLayout, flatten, prepare_model, unflatten
+from coterie.training.models import ParameterLayout, channels_last, flatten, prepare_model, unflatten
 from coterie.training.settings import LocalTraining
 from coterie.values import FloatArray, IntArray
 from coterie.values.checks import check_count, check_users, frozen_integers
