@@ -60,7 +60,7 @@ install-check: .venv/installed-run
 	$(BIN)/python .ci/install_check.py
 
 # Its results are written to tests/torture/results.json, to be committed. SCALE=1 takes minutes, 10 (unless told) most
-# of an hour on two cores, 1000 a night and more; `pytest --kills 0 tests/experiment/test_faults.py` tries every call.
+# of an hour on two cores, 1000 a night and more; `pytest --kills 0 tests/lab/experiments/test_faults.py` tries every call.
 SCALE ?= 10
 torture: .venv/installed
 	@sh tests/packages.sh

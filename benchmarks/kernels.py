@@ -18,10 +18,10 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from train import CLIENTS, ON_CPU, ON_GPU, Case, local_training, user_data
 
-from coterie.training.engine.hardware import Numerics
-from coterie.training.engine.kernels import convolve
-from coterie.training.engine.stacked_trainer import StackedTrainer
-from coterie.training.models import flatten, make_model
+from coterie.lab.training.models import flatten, make_model
+from coterie.lab.training.stacked_model import convolve
+from coterie.lab.training.stacked_trainer import StackedTrainer
+from coterie.lab.training.trainer import Numerics
 
 PRODUCT = re.compile(r"gemm|nvjet|cutlass|xmma|aten::(bmm|mm|addmm|mkldnn_convolution|convolution_backward)$")
 """Names of kernels, or on a CPU of operators, that compute products of matrices."""

@@ -20,12 +20,11 @@ import torch
 from measure import seconds
 from torch import nn
 
-from coterie.training import Examples, Partition, UserData
-from coterie.training.engine.hardware import Numerics
-from coterie.training.engine.stacked_trainer import StackedTrainer
-from coterie.training.engine.trainer import SeparateTrainer
-from coterie.training.models import flatten, make_model
-from coterie.training.settings import LocalTraining
+from coterie.lab.training import Examples, Partition, UserData
+from coterie.lab.training.models import flatten, make_model
+from coterie.lab.training.settings import LocalTraining
+from coterie.lab.training.stacked_trainer import StackedTrainer
+from coterie.lab.training.trainer import Numerics, SeparateTrainer
 
 CLIENTS = 12
 ROUNDS_TOGETHER = 40

@@ -14,7 +14,7 @@ from typing import Any
 
 import jinja2
 
-from coterie.attacks.score import FOUND
+from coterie.lab.attacks.score import FOUND
 from coterie.report.attack import scheme_words
 from coterie.report.deviation import DeviationTable
 from coterie.report.figures import deviation, reconstruction_grid, reconstruction_histogram

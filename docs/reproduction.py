@@ -16,11 +16,9 @@ from typing import Any
 
 import jinja2
 
-from coterie.experiment.spec import Spec
-from coterie.report.figures import reconstruction_grid
-from coterie.report.reproduction import held_text, ours, value_text
-from coterie.reproduction.definition import Experiment, known_experiments
-from coterie.reproduction.outcome import (
+from coterie.lab.experiments.spec import Spec
+from coterie.lab.paper.definition import Experiment, known_experiments
+from coterie.lab.paper.outcome import (
     ExperimentRecord,
     Outcome,
     ResultFile,
@@ -30,6 +28,8 @@ from coterie.reproduction.outcome import (
     record_path,
     window_values,
 )
+from coterie.report.figures import reconstruction_grid
+from coterie.report.reproduction import held_text, ours, value_text
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

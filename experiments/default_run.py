@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from coterie import __version__
-from coterie.experiment.run import Run
-from coterie.experiment.spec import Spec
-from coterie.report.run.result import read_run
-from coterie.reproduction.outcome import ExperimentRecord, ResultFile
+from coterie.lab.experiments.result import read_run
+from coterie.lab.experiments.run import Run
+from coterie.lab.experiments.spec import Spec
+from coterie.lab.paper.outcome import ExperimentRecord, ResultFile
 
 RESULTS = ResultFile(Path(__file__).parent / "results" / "default-run.jsonl")
 PROTOCOLS = ("plain", "open", "secagg", "secagg+", "lightsecagg")

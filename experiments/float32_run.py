@@ -12,10 +12,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from coterie.experiment.run import Run
-from coterie.reproduction.definition import known_experiments
-from coterie.reproduction.outcome import ResultFile
-from coterie.reproduction.reconstruction import made_with
+from coterie.lab.experiments.run import Run
+from coterie.lab.paper.definition import known_experiments
+from coterie.lab.paper.outcome import ResultFile
+from coterie.lab.paper.reconstruction import made_with
 
 RESULTS = ResultFile(Path(__file__).parent / "results" / "cifar100-float32.jsonl")
 NAME = "float32"

@@ -9,11 +9,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from coterie.attacks.inversion import Inversion
-from coterie.experiment.pictures import PictureSettings, take_pictures
-from coterie.experiment.setup import prepare
-from coterie.experiment.spec import Spec
-from coterie.reproduction.reconstruction import made_with
+from coterie.lab.attacks.demonstration import PictureSettings, take_pictures
+from coterie.lab.attacks.inversion import Inversion
+from coterie.lab.experiments.setup import prepare
+from coterie.lab.experiments.spec import Spec
+from coterie.lab.paper.reconstruction import made_with
 
 RECORD = Path(__file__).parent / "results" / "inversion.json"
 SCHEMES = ("random", "T2", "T4")

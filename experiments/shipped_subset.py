@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from coterie.files import atomic_write
-from coterie.training import Examples, load
-from coterie.training.data.published import MNIST, MNIST_SMALL
+from coterie.lab.training import Examples, load
+from coterie.lab.training.published import MNIST, MNIST_SMALL
 
 SEED = 2021
 TRAIN_PER_CLASS, TEST_PER_CLASS = 1200, 200

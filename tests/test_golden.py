@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from coterie import PeerError, UsageError
-from coterie.experiment.folder import RunFolder
-from coterie.experiment.record import read_record
 from coterie.federation.device_file import DeviceFile
 from coterie.federation.ledger import Ledger
 from coterie.federation.ledger.ledger import verify
+from coterie.lab.experiments.folder import RunFolder, read_record
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.protocols.pairwise import PairwiseRound
 from support.golden import lost_fields, simulation_record, stored_client

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coterie import UsageError, read_log, read_plan, write_log, write_plan
-from coterie.training.data.partition import read_partition, write_partition
+from coterie.lab.training.data import read_partition, write_partition
 from support.golden import LOG, PARTITION, PLAN
 
 GOLDEN = Path(__file__).parents[0] / "golden" / "files"

@@ -9,10 +9,10 @@ from coterie.errors import CoterieError, PeerError, TooFewUsersError, UsageError
 from coterie.values import AvailabilityLog, BatchPlan, Cohort, LogBuilder, ParticipationLog
 
 if TYPE_CHECKING:
-    from coterie.experiment.attack import attack
     from coterie.federation.audit import audit
     from coterie.federation.coordinator import Coordinator
     from coterie.federation.ledger import Ledger
+    from coterie.lab.attacks.attack import attack
     from coterie.leakage.readers import read_availability, read_log, write_log
     from coterie.report.run.call import run
     from coterie.selection import BatchSelector, BernoulliSelector, RandomSelector, WeightedRandomSelector
@@ -58,7 +58,7 @@ _HOMES = {
     "Ledger": "coterie.federation.ledger",
     "RandomSelector": "coterie.selection",
     "WeightedRandomSelector": "coterie.selection",
-    "attack": "coterie.experiment.attack",
+    "attack": "coterie.lab.attacks.attack",
     "audit": "coterie.federation.audit",
     "plan": "coterie.selection.trade_off",
     "read_availability": "coterie.leakage.readers",

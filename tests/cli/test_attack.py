@@ -7,7 +7,7 @@ from rich.console import Console
 
 from coterie.cli.attack import _demonstrate, _print_deviation
 from support.cli.command import coterie
-from support.experiment.tiny import finished, tiny_spec, write_data
+from support.experiments.tiny import finished, tiny_spec, write_data
 
 SETTLED = {
     "training__rounds": 26,

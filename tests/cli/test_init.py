@@ -1,6 +1,6 @@
 """`coterie init` writes a spec to begin from, and nothing over anything."""
 
-from coterie.experiment.spec import Spec
+from coterie.lab.experiments.spec import Spec
 from support.cli.command import coterie
 
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from coterie.cli import main
-from coterie.experiment.record import read_record
+from coterie.lab.experiments.folder import read_record
 from support.cli.command import coterie
-from support.experiment.tiny import ROUNDS, data, new_folder, tiny_spec, write_spec
+from support.experiments.tiny import ROUNDS, data, new_folder, tiny_spec, write_spec
 
 __all__ = ["data", "new_folder"]  # fixtures
 

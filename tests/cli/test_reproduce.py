@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from coterie.reproduction.outcome import ResultFile
+from coterie.lab.paper.outcome import ResultFile
 from support.cli.command import coterie
-from support.reproduction.tiny import RUNS, TINY, write_tiny
+from support.paper.tiny import RUNS, TINY, write_tiny
 
 ROOT = Path(__file__).parents[2]
 ROW = {"label", "measure", "ours", "spread", "runs", "paper", "difference"}

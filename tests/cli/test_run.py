@@ -12,12 +12,12 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from coterie.cli import main
-from coterie.experiment.record import SCALARS, read_record
 from coterie.federation.ledger import Ledger, State
 from coterie.federation.ledger.ledger import verify
+from coterie.lab.experiments.folder import SCALARS, read_record
 from support.browser import visit
 from support.cli.command import coterie
-from support.experiment.tiny import (
+from support.experiments.tiny import (
     OUTCOMES,
     PRIVACY,
     ROUNDS,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.federation.coordinator import UnsealedAggregation
+from coterie.federation.aggregation import UnsealedAggregation
 from coterie.federation.ledger import Ledger, Phase, State
 from coterie.secagg import Membership, MemoryStore, SealedClient, UnsealedClient
 from coterie.secagg.loopback import Arrival, DeviceFailed

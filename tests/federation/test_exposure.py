@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.federation.coordinator import UnsealedAggregation
+from coterie.federation.aggregation import UnsealedAggregation
 from coterie.federation.ledger import Ledger, State
 from coterie.leakage import strong_level
 from coterie.secagg import PROTOCOLS, UnsealedClient

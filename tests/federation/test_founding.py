@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.errors import UsageError
-from coterie.federation.coordinator import form_batches
+from coterie.federation.aggregation import form_batches
 from coterie.federation.ledger import Ledger
 from coterie.secagg import Charter, Membership, MemoryStore, SealedClient, simulated_client
 from coterie.secagg.loopback import Arrival

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from coterie.errors import UsageError
-from coterie.experiment.record import RecordFile, read_record
 from coterie.federation.device_file import DeviceFile
 from coterie.federation.ledger import Ledger
 from coterie.federation.ledger.ledger import verify
+from coterie.lab.experiments.folder import RecordFile, read_record
 from support.faults.disk import Disk, Fate, fates
 from support.faults.recorded import content, row
 from support.faults.shim import recorded, shim

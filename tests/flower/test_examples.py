@@ -35,7 +35,7 @@ def test_the_diff_in_the_readme_is_all_that_makes_the_plain_app_private(plain):
     """Without the lines shown, nothing of Coterie is left but its data; they are less than twenty."""
     sources = "".join(path.read_text() for path in plain.rglob("*.py"))
     assert re.findall(r".*coterie.*", sources) == [
-        'DATA = files("coterie") / "training" / "data" / "shipped" / "mnist-small"'
+        'DATA = files("coterie") / "lab" / "training" / "shipped" / "mnist-small"'
     ]
     changed = re.findall(r"^\+(?!\+\+).*", (EXAMPLES / "mnist" / "README.md").read_text(), flags=re.MULTILINE)
     assert 0 < len(changed) < 20

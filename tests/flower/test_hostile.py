@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Message
 from flwr.serverapp import strategy as flower
 
 from coterie.errors import PeerError
-from coterie.federation.coordinator import form_batches
+from coterie.federation.aggregation import form_batches
 from coterie.federation.ledger import Ledger
 from coterie.flower.device import REFUSALS
 from coterie.flower.envelope import IDENTITY_REQUEST, MESSAGE, REFUSAL, has_bytes, kind_of, unwrap, wrap

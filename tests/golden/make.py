@@ -9,12 +9,16 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from coterie.experiment.folder import Checkpoint, PendingResult, RunFolder  # noqa: E402
-from coterie.experiment.record import RoundRow  # noqa: E402
 from coterie.federation.device_file import DeviceFile  # noqa: E402 - the tests' helpers come after the path is set
+from coterie.lab.experiments.folder import (  # noqa: E402
+    Checkpoint,
+    PendingResult,
+    RoundRow,
+    RunFolder,
+)
+from coterie.lab.training.data import write_partition  # noqa: E402
 from coterie.leakage.readers import write_log  # noqa: E402
 from coterie.selection.plan_file import write_plan  # noqa: E402
-from coterie.training.data.partition import write_partition  # noqa: E402
 from support.golden import (  # noqa: E402
     LOG,
     PARTITION,

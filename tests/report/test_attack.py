@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from coterie.experiment.attack import METHODS
+from coterie.lab.attacks.attack import METHODS
 from coterie.report.attack import EXPLANATIONS, attack_caveats, attack_page, attack_sentences, attack_verdict
 from coterie.report.figures import reconstruction_grid, reconstruction_histogram
 from coterie.report.page.html import write_page

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from coterie.lab.paper.definition import known_experiments
+from coterie.lab.paper.outcome import outcome_so_far, record_path
 from coterie.report.figures import draw_panels
 from coterie.report.reproduction import accuracy_curves, cells, draw, figure_data, value_text
-from coterie.reproduction.definition import known_experiments
-from coterie.reproduction.outcome import outcome_so_far, record_path
-from support.reproduction.tiny import read_tiny
+from support.paper.tiny import read_tiny
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 KNOWN = known_experiments()

@@ -9,7 +9,7 @@ import pytest
 
 from coterie import AvailabilityLog, UsageError
 from coterie.cli.simulate import simulate
-from coterie.experiment.spec import SelectionSettings
+from coterie.lab.experiments.spec import SelectionSettings
 from coterie.selection import (
     by_availability,
     by_co_availability,

@@ -9,6 +9,7 @@ import numpy as np
 
 from coterie import BatchPlan, LogBuilder
 from coterie.federation.device_file import DeviceFile
+from coterie.lab.training.data import Partition
 from coterie.secagg import (
     DurableClient,
     IdentityKey,
@@ -19,7 +20,6 @@ from coterie.secagg import (
     found_batch,
     sealed_round,
 )
-from coterie.training.data.partition import Partition
 from support.secagg.batches import configuration, rules, terms, updates
 
 NAMES = ("ana", "bob, the 2nd", "Zoë", "d", "e")
@@ -103,11 +103,11 @@ def write_participation(path):
 def write_experiment(folder):
     """Write the data of six users, a run of two rounds over them with all that it keeps, and an attack on it."""
     from coterie.cli.attack import _write_results
-    from coterie.experiment.attack import attack_run, read_attacked_run
-    from coterie.experiment.run import Run
-    from coterie.experiment.spec import Spec
+    from coterie.lab.attacks.attack import attack_run, read_attacked_run
+    from coterie.lab.experiments.result import read_run
+    from coterie.lab.experiments.run import Run
+    from coterie.lab.experiments.spec import Spec
     from coterie.report.run.page import write_run_report
-    from coterie.report.run.result import read_run
 
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "data").mkdir(parents=True)

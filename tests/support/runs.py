@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.experiment.record import RoundRow, RunRecord
 from coterie.federation.ledger import PLAIN
+from coterie.lab.experiments.folder import RoundRow, RunRecord
+from coterie.lab.experiments.result import BatchHealth, RunResult
 from coterie.leakage import Evidence, RunningMeasures
-from coterie.report.run.result import BatchHealth, RunResult
 from coterie.selection import BatchSelector, RandomSelector, shuffled
 from coterie.values import BatchPlan, LogBuilder
 

@@ -34,13 +34,13 @@ class Kind(NamedTuple):
 
 KINDS = [
     Kind("power cuts of files, devices, ledgers, records", "tests/files/test_power_cut.py", "", "--kills", 8),
-    Kind("power cuts of runs, torn at blocks", "tests/experiment/test_faults.py", "power_cut", "--kills", 16),
+    Kind("power cuts of runs, torn at blocks", "tests/lab/experiments/test_faults.py", "power_cut", "--kills", 16),
     Kind("ledger bodies mutated", "tests/federation/ledger/test_events.py", "whatever_bytes", "--fuzz", 200_000),
     Kind("PostgreSQL cut off, crashed, restarted", "tests/federation/ledger/test_nemesis.py", "", "--kills", 16),
     Kind("coordinators killed at random instants", "tests/contracts/test_ledger_kill.py", "", "--kills", 8),
     Kind("messages mutated", "tests/secagg/test_fuzz.py", "no_bytes", "--fuzz", 50_000),
-    Kind("runs killed at a writing call", "tests/experiment/test_faults.py", "killed_at", "--kills", 8),
-    Kind("runs killed at random instants", "tests/experiment/test_resume.py", "killed_again", "--kills", 8),
+    Kind("runs killed at a writing call", "tests/lab/experiments/test_faults.py", "killed_at", "--kills", 8),
+    Kind("runs killed at random instants", "tests/lab/experiments/test_resume.py", "killed_again", "--kills", 8),
 ]
 
 

@@ -93,8 +93,8 @@ def attack(
 
 
 def _attack_run(run: Path, window: int | None, folder: Path, progress: Progress) -> dict[str, Any]:
-    from coterie.experiment.attack import attack_run, read_attacked_run
     from coterie.files import make_folder_of
+    from coterie.lab.attacks.attack import attack_run, read_attacked_run
     from coterie.report.attack import RECORD
 
     progress("reading the run", 0, 2)
@@ -107,8 +107,8 @@ def _attack_run(run: Path, window: int | None, folder: Path, progress: Progress)
 
 
 def _demonstrate(folder: Path, progress: Progress) -> dict[str, Any]:
-    from coterie.experiment.demonstration import Demonstration
     from coterie.files import make_folder_of
+    from coterie.lab.attacks.demonstration import Demonstration
     from coterie.report.attack import RECORD
 
     make_folder_of(folder / RECORD)

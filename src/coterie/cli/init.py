@@ -30,7 +30,7 @@ def init(
       coterie init experiments/mine.toml
     """
     check_torch("init")
-    from coterie.experiment.spec import Spec, commented_spec
+    from coterie.lab.experiments.spec import Spec, commented_spec
 
     if spec_file.exists():
         raise UsageError(f"{spec_file} exists already; give another name, or remove it")

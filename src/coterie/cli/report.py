@@ -12,7 +12,7 @@ from coterie.cli.options import Json, check_torch, waiting
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
-    from coterie.report.run.result import RunResult
+    from coterie.lab.experiments.result import RunResult
 
 PAGE = "comparison.html"
 

@@ -71,11 +71,10 @@ def reproduce(
     """
     check_torch("reproduce")
     from coterie.cli.reproduction_view import ReproductionProgress, print_list, print_outcome
+    from coterie.lab.paper.definition import experiments_named, known_experiments
+    from coterie.lab.paper.outcome import outcome_so_far
+    from coterie.lab.paper.runs import Machine, complete
     from coterie.report.reproduction import draw
-    from coterie.reproduction.completion import complete
-    from coterie.reproduction.definition import experiments_named, known_experiments
-    from coterie.reproduction.outcome import outcome_so_far
-    from coterie.reproduction.training_runs import Machine
     from coterie.values.checks import check_count
 
     if list_:

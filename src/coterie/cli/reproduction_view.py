@@ -14,8 +14,8 @@ from coterie.report.reproduction import COLUMNS, cells, held_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coterie.reproduction.definition import Experiment
-    from coterie.reproduction.outcome import Outcome
+    from coterie.lab.paper.definition import Experiment
+    from coterie.lab.paper.outcome import Outcome
 
 QUICK = "Quick: few seeds, rounds and trials. These numbers are not comparable with the paper's."
 SPREADS = {

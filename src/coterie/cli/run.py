@@ -15,9 +15,9 @@ from coterie.errors import CoterieError, UsageError
 
 if TYPE_CHECKING:
     from coterie.cli.run_view import LiveView
-    from coterie.experiment.run import Run
-    from coterie.experiment.spec import Spec
-    from coterie.report.run.result import RunResult
+    from coterie.lab.experiments.result import RunResult
+    from coterie.lab.experiments.run import Run
+    from coterie.lab.experiments.spec import Spec
 
 PREPARING = "Preparing data, devices and batches"
 
@@ -141,8 +141,8 @@ def run(
     given = locals()  # those named in OPTIONS are fields of the spec
     check_torch("run")
     from coterie.cli.run_view import LiveView, print_result
-    from coterie.experiment.run import Run
-    from coterie.experiment.spec import OPTIONS
+    from coterie.lab.experiments.run import Run
+    from coterie.lab.experiments.spec import OPTIONS
     from coterie.report.run.call import unnamed_folder
 
     options = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
@@ -181,7 +181,7 @@ def _run_series(
     """Run a spec once per seed, going on with what is there, then compare the runs on one page."""
     from coterie.cli.report import PAGE, report_comparison
     from coterie.cli.run_view import LiveView
-    from coterie.experiment.run import start_or_resume
+    from coterie.lab.experiments.run import start_or_resume
 
     results = []
     for place, seed in enumerate(seeds, start=1):
@@ -197,9 +197,9 @@ def _run_series(
 def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult, list[Path]]:
     """Run what is left of a run and write its report and summary; return the result and the files."""
     from coterie.cli.terminal import today
-    from coterie.experiment.record import EventFiles
+    from coterie.lab.experiments.folder import EventFiles
+    from coterie.lab.experiments.result import read_run
     from coterie.report.run.page import write_run_report
-    from coterie.report.run.result import read_run
 
     with job, ExitStack() as stack:
         try:
@@ -221,7 +221,7 @@ def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult
 def _stop_message(job: Run, error: BaseException) -> str:
     """Say how far a run came, and what to do: to go on as before, unless that is of no use."""
     from coterie.federation.ledger import BusyError
-    from coterie.training.engine.trainer import DivergedError
+    from coterie.lab.training.trainer import DivergedError
 
     done = f"Stopped after {len(job.rows)} of {job.spec.training.rounds} rounds"
     if isinstance(error, DivergedError):
@@ -232,6 +232,6 @@ def _stop_message(job: Run, error: BaseException) -> str:
 
 
 def _spec(path: Path | None, options: dict[str, Any]) -> Spec:
-    from coterie.experiment.spec import Spec, with_options
+    from coterie.lab.experiments.spec import Spec, with_options
 
     return with_options(Spec() if path is None else Spec.read(path), options)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from coterie.experiment.record import RoundRow
-    from coterie.experiment.run import Run
+    from coterie.lab.experiments.folder import RoundRow
+    from coterie.lab.experiments.result import RunResult
+    from coterie.lab.experiments.run import Run
     from coterie.report.run.comparison import Comparison
-    from coterie.report.run.result import RunResult
 
 LINES = 10
 """Where nobody watches a terminal, about so many lines are printed over a run."""

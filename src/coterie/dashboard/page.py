@@ -12,6 +12,7 @@ from coterie.federation.coordinator import RETIRE_AFTER
 from coterie.federation.ledger import Round
 from coterie.federation.ledger.history import time_text
 from coterie.federation.ledger.store import is_postgres_url
+from coterie.lab.experiments.result import BatchHealth
 from coterie.report.page.blocks import (
     Block,
     Commands,
@@ -24,7 +25,6 @@ from coterie.report.page.blocks import (
 )
 from coterie.report.page.html import render
 from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots
-from coterie.report.run.result import BatchHealth
 from coterie.secagg import PROTOCOLS
 from coterie.values.text import KeyNumber, Tone, counted, display_name, listing, number, percent, shortened
 

@@ -19,9 +19,9 @@ from coterie.federation.coordinator import RETIRE_AFTER
 from coterie.federation.ledger import Ledger, Phase, Round, Snapshot, State
 from coterie.federation.ledger.ledger import Clock, system_clock
 from coterie.federation.ledger.store import Location
+from coterie.lab.experiments.result import BatchHealth
 from coterie.leakage import Verdict
 from coterie.leakage.measures import RoundMeasures, RunningMeasures
-from coterie.report.run.result import BatchHealth
 from coterie.values import BoolArray, IntArray
 
 AUDIT_SECONDS = 1.0

@@ -13,7 +13,8 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from coterie.errors import TooFewUsersError, UsageError
-from coterie.federation.coordinator import Coordinator, RoundOutcome, SealedAggregation, form_batches
+from coterie.federation.aggregation import SealedAggregation, form_batches
+from coterie.federation.coordinator import Coordinator, RoundOutcome
 from coterie.federation.ledger import Ledger, State
 from coterie.flower.checkpoint import MODEL, CheckpointFolder, FlowerCheckpoint
 from coterie.flower.envelope import LOG

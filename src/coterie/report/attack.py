@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from coterie.attacks.score import FOUND
 from coterie.files import write_file
+from coterie.lab.attacks.score import FOUND
 from coterie.report.deviation import deviation_section, picture
 from coterie.report.figures import can_draw, deviation, reconstruction_grid, reconstruction_histogram
 from coterie.report.page.blocks import (

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import UsageError
-from coterie.experiment.record import RoundRow
 from coterie.files import atomic_write, check_writable, write_file
+from coterie.lab.experiments.folder import RoundRow
 from coterie.report.deviation import DeviationTable, outcome_note
 
 FORMATS = (".png", ".svg")

@@ -12,10 +12,10 @@ from statistics import quantiles
 from typing import Any
 
 from coterie.files import write_file
+from coterie.lab.paper.definition import Experiment
+from coterie.lab.paper.outcome import ACCURACY, ExperimentRecord, ResultFile, Row, read_simulated, record_path
 from coterie.report.figures import KEY_METRICS, can_draw, draw_panels
 from coterie.report.run.comparison import mean_curve
-from coterie.reproduction.definition import Experiment
-from coterie.reproduction.outcome import ACCURACY, ExperimentRecord, ResultFile, Row, read_simulated, record_path
 from coterie.selection import privacy_of
 
 FigureData = dict[str, Any]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import coterie
-from support.experiment.tiny import ROUNDS, data, new_folder, tiny_spec
+from support.experiments.tiny import ROUNDS, data, new_folder, tiny_spec
 
 __all__ = ["data", "new_folder"]  # fixtures
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.experiment.record import RecordFile, RunRecord
+from coterie.lab.experiments.folder import RecordFile, RunRecord
 from coterie.leakage import Evidence, measure, strong_level
 from coterie.report.figures import run_measures, training_curve
 from coterie.report.run.page import run_page

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.experiment.run import Run
-from coterie.experiment.spec import Spec
 from coterie.federation.ledger import Ledger
 from coterie.federation.ledger.ledger import verify
+from coterie.lab.experiments.run import Run
+from coterie.lab.experiments.spec import Spec
 
 SECOND_READER = Path(__file__).parents[3] / "docs" / "verify_ledger.py"
 SHIM = ctypes.CDLL(None)

@@ -70,7 +70,7 @@ def ledger(folder, _):
 
 def record(folder, _):
     """Add rows to a run's record; every second one crosses the border of a block."""
-    from coterie.experiment.record import RecordFile
+    from coterie.lab.experiments.folder import RecordFile
 
     lines = RecordFile(folder / "record.jsonl")
     lines.start(HEAD)
@@ -85,7 +85,7 @@ HEAD = {"spec": {}, "seed": 1, "users": 2, "parameters": 3, "aggregation": "plai
 
 def row(number):
     """The n-th row of a record."""
-    from coterie.experiment.record import RoundRow
+    from coterie.lab.experiments.folder import RoundRow
 
     counts = dict.fromkeys(("available", "asked", "included", "lost_batches", "strong", "skipped"), 2)
     measures = dict.fromkeys(("fairness_gap", "fairness_gap_completed", "cardinality", "seconds"), 0.5)
@@ -95,8 +95,8 @@ def row(number):
 
 def run(folder, spec):
     """Do a whole run; every vector that leaves a device is marked, and every head that a step leaves."""
-    from coterie.experiment.run import Run
-    from coterie.experiment.spec import Spec
+    from coterie.lab.experiments.run import Run
+    from coterie.lab.experiments.spec import Spec
 
     mark_seals(lambda user, round_: mark(f"sealed {user} {round_}"))
     with Run.start(Spec.read(Path(spec)), folder / "run", workers=1) as whole:

@@ -3,7 +3,8 @@
 import msgspec
 import numpy as np
 
-from coterie.federation.coordinator import Coordinator, SealedAggregation, form_batches
+from coterie.federation.aggregation import SealedAggregation, form_batches
+from coterie.federation.coordinator import Coordinator
 from coterie.secagg import (
     PROTOCOLS,
     BatchRules,

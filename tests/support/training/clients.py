@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from coterie.training import Examples, Partition, UserData
+from coterie.lab.training import Examples, Partition, UserData
 
 
 def user_data_of(sizes, shape=(1, 8, 8), classes=3, seed=0, names=None):

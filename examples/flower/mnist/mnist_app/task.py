@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-DATA = files("coterie") / "training" / "data" / "shipped" / "mnist-small"
+DATA = files("coterie") / "lab" / "training" / "shipped" / "mnist-small"
 
 
 def make_net() -> nn.Module:

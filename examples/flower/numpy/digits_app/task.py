@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-DATA = files("coterie") / "training" / "data" / "shipped" / "mnist-small"
+DATA = files("coterie") / "lab" / "training" / "shipped" / "mnist-small"
 Floats: TypeAlias = NDArray[np.float32]
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import UsageError
-from coterie.experiment.record import RoundRow
-from coterie.experiment.run import Run
-from coterie.experiment.spec import Spec, with_options
+from coterie.lab.experiments.folder import RoundRow
+from coterie.lab.experiments.result import RunResult, read_run
+from coterie.lab.experiments.run import Run
+from coterie.lab.experiments.spec import Spec, with_options
 from coterie.report.run.page import write_run_report
-from coterie.report.run.result import RunResult, read_run
 
 
 def unnamed_folder() -> Path:

@@ -9,7 +9,8 @@ from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
 from coterie.errors import UsageError
-from coterie.experiment.folder import RECORD
+from coterie.lab.experiments.folder import RECORD
+from coterie.lab.experiments.result import RunResult, read_run
 from coterie.report.page.blocks import (
     Block,
     Curve,
@@ -25,7 +26,6 @@ from coterie.report.page.blocks import (
 )
 from coterie.report.page.html import render
 from coterie.report.run.guarantee import assumptions
-from coterie.report.run.result import RunResult, read_run
 from coterie.values.text import SPACE, KeyNumber, Tone, counted, number, percent
 
 MOST_POINTS = 500

@@ -4,7 +4,7 @@ The verdict itself, its level and its words, is the audit's (`RunResult.verdict`
 the facts of docs/guarantee.md and docs/threat-model.md that hold for the run's aggregation.
 """
 
-from coterie.experiment.spec import AggregationSettings
+from coterie.lab.experiments.spec import AggregationSettings
 from coterie.leakage import Verdict
 from coterie.report.page.blocks import Points
 from coterie.values.text import counted

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coterie.experiment.folder import RunFolder
-from coterie.experiment.record import RoundRow
-from coterie.experiment.spec import toml_value
 from coterie.files import write_file
+from coterie.lab.experiments.folder import RoundRow, RunFolder
+from coterie.lab.experiments.result import RunResult
+from coterie.lab.experiments.spec import toml_value
 from coterie.report.figures import can_draw, run_measures, training_curve
 from coterie.report.page.blocks import (
     Block,
@@ -28,7 +28,6 @@ from coterie.report.page.blocks import (
 from coterie.report.page.html import can_render, render, write_page
 from coterie.report.run.guarantee import assumptions, guaranteed, not_guaranteed
 from coterie.report.run.plots import batch_blocks, learning_blocks, measures_plots, users_plot
-from coterie.report.run.result import RunResult
 from coterie.values.text import KeyNumber, counted, number, percent
 
 MOST_ROUNDS = 500

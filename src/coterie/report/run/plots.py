@@ -6,6 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.lab.experiments.result import BatchHealth
 from coterie.report.page.blocks import (
     Block,
     Curve,
@@ -19,7 +20,6 @@ from coterie.report.page.blocks import (
     evenly,
     participation_plot,
 )
-from coterie.report.run.result import BatchHealth
 from coterie.values import BatchPlan, IntArray, ParticipationLog
 from coterie.values.text import counted, listing, number, percent, shortened
 

@@ -1,0 +1,1 @@
+"""What researchers run: local training, whole experiments, attacks, and the paper's tables and figures."""

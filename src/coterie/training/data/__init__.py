@@ -1,1 +1,0 @@
-"""Data sets, and how they are spread over users."""

@@ -1,1 +1,0 @@
-"""Local training: many clients stacked, or one by one."""

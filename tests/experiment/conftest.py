@@ -1,5 +1,0 @@
-"""What the tests of runs share: the data of the tiny run, and folders in memory."""
-
-from support.experiment.tiny import data, new_folder
-
-__all__ = ["data", "new_folder"]
