@@ -8,10 +8,9 @@ import numpy as np
 from ledger import PRIVACY, USERS, cohorts
 from measure import peak_megabytes, seconds
 
-from coterie.dashboard.page import dashboard_page
-from coterie.dashboard.state import LedgerWatch
-from coterie.dashboard.tables import prometheus_text, state_tables
 from coterie.federation.ledger import Ledger
+from coterie.pages.dashboard import LedgerWatch, dashboard_page
+from coterie.pages.dashboard_server import prometheus_text, state_tables
 from coterie.selection import shuffled
 from coterie.values import Cohort
 

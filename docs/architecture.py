@@ -116,7 +116,7 @@ READING = {
     "lab/experiments/folder.py": "set aside in `Run._step` before the commit, a checkpoint and a row after it",
     "leakage/measures.py": "T, F and C after the round",
     "lab/experiments/result.py": "after the last round: what `evidence_of` and `examine` say of it",
-    "report/run/page.py": "the page that shows them",
+    "pages/run.py": "the page that shows them",
 }
 """The files of a round with the protocol secagg+, the default, in an order in which each is read once."""
 

@@ -15,9 +15,9 @@ from typing import Any
 import jinja2
 
 from coterie.lab.attacks.score import FOUND
-from coterie.report.attack import scheme_words
-from coterie.report.deviation import DeviationTable
-from coterie.report.figures import deviation, reconstruction_grid, reconstruction_histogram
+from coterie.pages.attack import scheme_words
+from coterie.pages.deviation import DeviationTable
+from coterie.pages.figures import deviation, reconstruction_grid, reconstruction_histogram
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "attacks.md"

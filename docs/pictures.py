@@ -9,7 +9,7 @@ import numpy as np
 from flint import fmpz_mat
 
 from coterie import simulate
-from coterie.report.figures import COLOURS, figure_file, key_metrics
+from coterie.pages.figures import COLOURS, figure_file, key_metrics
 from coterie.selection import BatchSelector, RandomSelector, RedrawnDropout, Selector, consecutive
 
 PICTURES = Path(__file__).parent / "pictures"

@@ -28,8 +28,8 @@ from coterie.lab.paper.outcome import (
     record_path,
     window_values,
 )
-from coterie.report.figures import reconstruction_grid
-from coterie.report.reproduction import held_text, ours, value_text
+from coterie.pages.figures import reconstruction_grid
+from coterie.pages.reproduction import held_text, ours, value_text
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

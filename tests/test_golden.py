@@ -132,7 +132,7 @@ def test_another_version_is_refused_by_its_number(golden):
 
 def test_a_simulation_s_record_and_rows(golden, tmp_path):
     """The stored record gives the stored rows, byte for byte, and a picture; today's record has all its fields."""
-    from coterie.report.figures import key_metrics, write_curves
+    from coterie.pages.figures import key_metrics, write_curves
 
     stored = json.loads((golden / "simulation" / "record.json").read_text())
     assert [scheme["curves"]["cardinality"][0] for scheme in stored["schemes"]] == [4.0, 2.0]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from coterie.federation.ledger import Ledger
     from coterie.lab.attacks.attack import attack
     from coterie.leakage.readers import read_availability, read_log, write_log
-    from coterie.report.run.call import run
+    from coterie.pages.run import run
     from coterie.selection import BatchSelector, BernoulliSelector, RandomSelector, WeightedRandomSelector
     from coterie.selection.plan_file import read_plan, write_plan
     from coterie.selection.simulation import simulate
@@ -64,7 +64,7 @@ _HOMES = {
     "read_availability": "coterie.leakage.readers",
     "read_log": "coterie.leakage.readers",
     "read_plan": "coterie.selection.plan_file",
-    "run": "coterie.report.run.call",
+    "run": "coterie.pages.run",
     "simulate": "coterie.selection.simulation",
     "write_log": "coterie.leakage.readers",
     "write_plan": "coterie.selection.plan_file",

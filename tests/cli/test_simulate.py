@@ -13,7 +13,7 @@ import pytest
 
 from coterie import ParticipationLog
 from coterie.leakage.readers import write_log
-from coterie.report.figures import key_metrics
+from coterie.pages.figures import key_metrics
 from support.cli.command import coterie
 
 PAPER = ["simulate", "--users", 120, "--per-round", 12, "--dropout", "0.1,0.2,0.3,0.4,0.5"]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from coterie import BatchPlan
-from coterie.dashboard.state import LedgerWatch
 from coterie.errors import UsageError
 from coterie.federation.ledger import Ledger, Phase, State
 from coterie.leakage.measures import measure
+from coterie.pages.dashboard import LedgerWatch
 from support.ledgers import cohort_of, ticking
 
 PLAN = BatchPlan.from_batches(12, 3, [range(3), range(3, 6), range(6, 9), range(9, 12)])

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from coterie.cli import terminal
 from coterie.cli.audit import print_verdict
-from coterie.report.audit.page import audit_page
+from coterie.pages.audit import audit_page
 from support.leakage.verdicts import KINDS, verdicts
 
 REASSURING = ("nobody's update was given away", "is met:", "as high as required", "hide in groups")

@@ -107,7 +107,7 @@ def write_experiment(folder):
     from coterie.lab.experiments.result import read_run
     from coterie.lab.experiments.run import Run
     from coterie.lab.experiments.spec import Spec
-    from coterie.report.run.page import write_run_report
+    from coterie.pages.run import write_run_report
 
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "data").mkdir(parents=True)
@@ -151,7 +151,7 @@ def simulation_record():
 def write_simulation(folder):
     """Write what `coterie simulate --out` writes for programs."""
     from coterie.cli.simulation_view import _save_record
-    from coterie.report.figures import write_curves
+    from coterie.pages.figures import write_curves
 
     folder.mkdir(exist_ok=True)
     record = simulation_record()

@@ -71,7 +71,7 @@ def attack(
     if demo and window is not None:
         raise UsageError("--window has no effect on the demonstration; leave it out")
     from coterie.cli.terminal import today
-    from coterie.report.attack import write_attack_report
+    from coterie.pages.attack import write_attack_report
 
     folder = out or (DEMO if run is None else run / "attack")
     with _progress() as progress:
@@ -95,7 +95,7 @@ def attack(
 def _attack_run(run: Path, window: int | None, folder: Path, progress: Progress) -> dict[str, Any]:
     from coterie.files import make_folder_of
     from coterie.lab.attacks.attack import attack_run, read_attacked_run
-    from coterie.report.attack import RECORD
+    from coterie.pages.attack import RECORD
 
     progress("reading the run", 0, 2)
     attacked = read_attacked_run(run)
@@ -109,7 +109,7 @@ def _attack_run(run: Path, window: int | None, folder: Path, progress: Progress)
 def _demonstrate(folder: Path, progress: Progress) -> dict[str, Any]:
     from coterie.files import make_folder_of
     from coterie.lab.attacks.demonstration import Demonstration
-    from coterie.report.attack import RECORD
+    from coterie.pages.attack import RECORD
 
     make_folder_of(folder / RECORD)
     try:
@@ -121,7 +121,7 @@ def _demonstrate(folder: Path, progress: Progress) -> dict[str, Any]:
 
 def _print(record: dict[str, Any], files: list[Path]) -> None:
     from coterie.cli.terminal import STYLES, plain_console, print_files, table_of
-    from coterie.report.attack import attack_caveats, attack_verdict, scheme_words
+    from coterie.pages.attack import attack_caveats, attack_verdict, scheme_words
 
     console = plain_console()
     headline, tone = attack_verdict(record)
@@ -150,7 +150,7 @@ def _print(record: dict[str, Any], files: list[Path]) -> None:
 def _print_deviation(record: dict[str, Any], console: Console) -> None:
     """Print what a server that cheats got: a row for each of its ways."""
     from coterie.cli.terminal import table_of
-    from coterie.report.deviation import DeviationTable, deviation_verdict
+    from coterie.pages.deviation import DeviationTable, deviation_verdict
 
     outcomes = DeviationTable(record)
     console.print()

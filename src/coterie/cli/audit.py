@@ -155,7 +155,7 @@ def audit(
 def _check_page(path: Path | None) -> None:
     """Refuse a page that could not be written, before any work is done for it."""
     if path is not None:
-        from coterie.report.page.html import check_page_path
+        from coterie.pages.render import check_page_path
 
         check_page_path(path)
 
@@ -163,8 +163,8 @@ def _check_page(path: Path | None) -> None:
 def _write_page(verdict: Verdict, path: Path) -> None:
     from datetime import UTC, datetime
 
-    from coterie.report.audit.page import audit_page
-    from coterie.report.page.html import write_page
+    from coterie.pages.audit import audit_page
+    from coterie.pages.render import write_page
 
     write_page(audit_page(verdict, date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")), path)
 

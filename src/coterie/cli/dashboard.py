@@ -13,7 +13,7 @@ from coterie.cli.options import waiting
 from coterie.errors import UsageError
 
 if TYPE_CHECKING:
-    from coterie.dashboard.state import LedgerWatch
+    from coterie.pages.dashboard import LedgerWatch
 
 PORT = 8642
 
@@ -53,11 +53,11 @@ def dashboard(
         raise UsageError(f"--require is {require}: give the least level, 1 or more")
     if not 0 <= port < 1 << 16:
         raise UsageError(f"--port is {port}: give a number from 0 to {(1 << 16) - 1}")
-    from coterie.dashboard.state import LedgerWatch
+    from coterie.pages.dashboard import LedgerWatch
 
     watch = LedgerWatch(ledger, require)
     if json_:
-        from coterie.dashboard.tables import state_tables
+        from coterie.pages.dashboard_server import state_tables
 
         with waiting("Reading the ledger"):
             state = watch.look()
@@ -74,7 +74,7 @@ def _serve(watch: LedgerWatch, host: str, port: int, *, browse: bool) -> None:
 
     import uvicorn
 
-    from coterie.dashboard.server import Follower, application, host_names, is_loopback
+    from coterie.pages.dashboard_server import Follower, application, host_names, is_loopback
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:

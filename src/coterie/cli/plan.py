@@ -91,7 +91,7 @@ def plan(
     if out is not None:
         check_writable(out)
     if plot is not None:
-        from coterie.report.figures import check_figure_path
+        from coterie.pages.figures import check_figure_path
 
         check_figure_path(plot)
     check_one_source(users, dropout, availability)
@@ -116,7 +116,7 @@ def plan(
         write_plan(trade_off.plan, out)
         files.append(("plan", out))
     if plot is not None:
-        from coterie.report.figures import trade_off as draw
+        from coterie.pages.figures import trade_off as draw
 
         draw(trade_off.record(), plot)
         files.append(("picture", plot))

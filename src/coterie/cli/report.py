@@ -46,8 +46,8 @@ def report(
     check_torch("report")
     if not runs:
         raise UsageError("no run is named; give a run's folder, or several: coterie report RUN…")
-    from coterie.report.page.html import check_page_path
-    from coterie.report.run.comparison import read_runs
+    from coterie.pages.comparison import read_runs
+    from coterie.pages.render import check_page_path
 
     with waiting("Reading the runs"):
         results = read_runs(runs)
@@ -65,8 +65,8 @@ def report(
 def _report_one(run: RunResult, *, json_: bool) -> None:
     from coterie.cli.run_view import print_result
     from coterie.cli.terminal import today
-    from coterie.report.page.html import check_page_path
-    from coterie.report.run.page import write_run_report
+    from coterie.pages.render import check_page_path
+    from coterie.pages.run import write_run_report
 
     check_page_path(run.path / "report.html")
     files = write_run_report(run, today())
@@ -80,8 +80,8 @@ def report_comparison(runs: tuple[RunResult, ...], page: Path, *, json_: bool) -
     """Write the page that compares runs, and print what it says."""
     from coterie.cli.run_view import print_comparison
     from coterie.cli.terminal import today
-    from coterie.report.page.html import write_page
-    from coterie.report.run.comparison import compare, comparison_page
+    from coterie.pages.comparison import compare, comparison_page
+    from coterie.pages.render import write_page
 
     comparison = compare(runs)
     write_page(comparison_page(comparison, today()), page)

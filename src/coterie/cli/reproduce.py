@@ -74,7 +74,7 @@ def reproduce(
     from coterie.lab.paper.definition import experiments_named, known_experiments
     from coterie.lab.paper.outcome import outcome_so_far
     from coterie.lab.paper.runs import Machine, complete
-    from coterie.report.reproduction import draw
+    from coterie.pages.reproduction import draw
     from coterie.values.checks import check_count
 
     if list_:

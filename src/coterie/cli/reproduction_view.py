@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from coterie.cli.terminal import grid_of, plain_console, table_of
-from coterie.report.reproduction import COLUMNS, cells, held_text
+from coterie.pages.reproduction import COLUMNS, cells, held_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -143,7 +143,7 @@ def run(
     from coterie.cli.run_view import LiveView, print_result
     from coterie.lab.experiments.run import Run
     from coterie.lab.experiments.spec import OPTIONS
-    from coterie.report.run.call import unnamed_folder
+    from coterie.pages.run import unnamed_folder
 
     options = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
     if dropout not in {None, "by-label"}:
@@ -199,7 +199,7 @@ def _complete(job: Run, view: LiveView, *, tensorboard: bool) -> tuple[RunResult
     from coterie.cli.terminal import today
     from coterie.lab.experiments.folder import EventFiles
     from coterie.lab.experiments.result import read_run
-    from coterie.report.run.page import write_run_report
+    from coterie.pages.run import write_run_report
 
     with job, ExitStack() as stack:
         try:

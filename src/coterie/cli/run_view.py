@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coterie.lab.experiments.folder import RoundRow
     from coterie.lab.experiments.result import RunResult
     from coterie.lab.experiments.run import Run
-    from coterie.report.run.comparison import Comparison
+    from coterie.pages.comparison import Comparison
 
 LINES = 10
 """Where nobody watches a terminal, about so many lines are printed over a run."""

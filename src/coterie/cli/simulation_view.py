@@ -15,7 +15,7 @@ from rich.table import Table
 from coterie import __version__
 from coterie.cli.terminal import NARROWEST, plain_console, table_of
 from coterie.files import write_file
-from coterie.report.figures import can_draw, key_metrics, write_curves
+from coterie.pages.figures import can_draw, key_metrics, write_curves
 from coterie.selection.simulation import SimulationResult
 from coterie.values.text import counted
 

@@ -156,7 +156,7 @@ LOADED = [
     "coterie.cli.run_view",
     "coterie.lab.experiments.run",
     "coterie.lab.experiments.users",
-    "coterie.report.run.page",
+    "coterie.pages.run",
     "matplotlib.figure",
     "PIL.Image",
     "torch._inductor.config",

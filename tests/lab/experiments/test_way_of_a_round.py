@@ -13,7 +13,7 @@ DOCS = PACKAGE.parents[1] / "docs"
 BEFORE_AND_AFTER = {
     "lab/experiments/spec.py",
     "lab/experiments/result.py",
-    "report/run/page.py",
+    "pages/run.py",
 }
 """What is read before the first round and after the last."""
 

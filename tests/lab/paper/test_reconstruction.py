@@ -10,7 +10,7 @@ from coterie.lab.experiments.spec import Spec
 from coterie.lab.paper.definition import Windows, known_experiments
 from coterie.lab.paper.outcome import ResultFile, outcome_so_far
 from coterie.lab.paper.reconstruction import attack_windows
-from coterie.report.reproduction import figure_data
+from coterie.pages.reproduction import figure_data
 
 RESULTS = Path(__file__).parents[3] / "experiments" / "results"
 WINDOWS = Windows(rates=(1e-4,), lengths=(16, 30), count=3, first=0, stride=10)

@@ -21,7 +21,7 @@ from coterie.federation.ledger.ledger import verify
 from coterie.lab.experiments.result import read_run
 from coterie.lab.experiments.run import Run
 from coterie.lab.experiments.spec import Spec
-from coterie.report.run.page import write_run_report
+from coterie.pages.run import write_run_report
 
 ROOM = 64 * 1024
 

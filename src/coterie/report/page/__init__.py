@@ -1,1 +1,0 @@
-"""The one style of all pages."""

@@ -1,0 +1,73 @@
+"""The committed figures hold what the committed records say, and are drawn from them again."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coterie.lab.paper.definition import known_experiments
+from coterie.lab.paper.outcome import outcome_so_far, record_path
+from coterie.pages.figures import draw_panels
+from coterie.pages.reproduction import accuracy_curves, cells, draw, figure_data, value_text
+from support.paper.tiny import read_tiny
+
+RESULTS = Path(__file__).parents[2] / "experiments" / "results"
+KNOWN = known_experiments()
+DRAWN = [name for name in KNOWN if name != "family"]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_committed_records_are_complete(name):
+    """No run of any experiment is missing, at full size, and every claim is judged."""
+    outcome = outcome_so_far(KNOWN[name], RESULTS)
+    assert outcome.missing == 0
+    assert all(claim.held is not None for claim in outcome.claims)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_committed_figure_shows_the_committed_records(name, tmp_path):
+    """The data beside a figure are made again from the records, and its SVG has every line of them."""
+    data = json.loads((RESULTS / f"{name}.figure.json").read_text())
+    assert figure_data(KNOWN[name], RESULTS) == data
+    draw_panels(data, tmp_path / "again.svg")
+    committed = (RESULTS / f"{name}.svg").read_text()
+    again = (tmp_path / "again.svg").read_text()
+    assert curves(again) == curves(committed)
+    assert (RESULTS / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def curves(svg):
+    """How many points each path of a picture has: letters and sizes differ with a font, these do not."""
+    return [path.count("L ") + path.count("L\n") for path in svg.split("<path ")[1:]]
+
+
+def test_accuracy_curves_have_the_mean_and_a_band_over_seeds(tmp_path):
+    """A line is the mean of the runs where all were measured; its band is one standard deviation wide."""
+    experiment = read_tiny(tmp_path)
+    records = {
+        run.digest: {"curve": {"1": 10.0 + 2 * run.seed, "2": 20.0}}
+        for run in experiment.runs()
+        if run.scheme == "random"
+    }
+    first, second = accuracy_curves(experiment, records)["panels"]
+    assert (first["title"], second["title"]) == ("IID", "shards")
+    (line,) = first["lines"]
+    assert line == {
+        "name": "random", "x": [1, 2], "y": [11, 20], "low": [9.58579, 20], "high": [12.41421, 20],
+    }  # fmt: skip
+
+
+def test_nothing_is_drawn_without_records(tmp_path):
+    """An experiment of which nothing has been run has no figure, nor has a table."""
+    assert draw(read_tiny(tmp_path), tmp_path / "none") == []
+    assert draw(KNOWN["metrics"], tmp_path) == []
+    assert figure_data(KNOWN["family"], RESULTS) is None
+
+
+def test_cells_show_our_number_with_its_spread():
+    """Our number and the paper's have the same digits, and a difference its sign, but zero no minus."""
+    outcome = outcome_so_far(KNOWN["mnist"], RESULTS)
+    assert cells(outcome.rows[3]) == ("IID, T6", "test accuracy, %", "97.72 ± 0.07", "5", "97.72", "+0.00")
+    assert value_text(-0.0001, "cardinality", signed=True) == "+0.00"
+    assert value_text(10542859559688820, "family size") == "1.05e+16"
+    assert record_path(KNOWN["mnist"], RESULTS).name == "mnist.jsonl"
