@@ -13,11 +13,21 @@ from flwr.serverapp import strategy as flower
 from coterie.errors import PeerError
 from coterie.federation.aggregation import form_batches
 from coterie.federation.ledger import Ledger
-from coterie.flower.device import REFUSALS
-from coterie.flower.envelope import IDENTITY_REQUEST, MESSAGE, REFUSAL, has_bytes, kind_of, unwrap, wrap
-from coterie.flower.transport import GridMessenger, GridTransport, admit_everybody
+from coterie.flower.node import REFUSALS
+from coterie.flower.recipe import Work
+from coterie.flower.transport import (
+    IDENTITY_REQUEST,
+    MESSAGE,
+    REFUSAL,
+    GridMessenger,
+    GridTransport,
+    admit_everybody,
+    has_bytes,
+    kind_of,
+    unwrap,
+    wrap,
+)
 from coterie.flower.transport import Nodes as Users
-from coterie.flower.work import Work
 from coterie.secagg import PROTOCOLS, BatchFounder, BatchRules, Charter, Quantiser, Terms, sealed_round
 from coterie.secagg.crypto.quantiser import dequantise
 from coterie.secagg.protocols.interface import RoundPhase

@@ -9,7 +9,7 @@ import pytest
 
 import coterie
 from coterie.federation.device_file import DeviceFile
-from coterie.flower.device import MEMORY
+from coterie.flower.node import MEMORY
 from support.flower.app import START, averaged
 from support.flower.superlink import environment
 

@@ -12,7 +12,7 @@ from flwr.serverapp import strategy as flower
 import coterie
 from coterie.errors import TooFewUsersError, UsageError
 from coterie.federation.ledger import Ledger, State
-from coterie.flower.device import REFUSALS
+from coterie.flower.node import REFUSALS
 from coterie.flower.transport import GridMessenger, admit_everybody
 from coterie.flower.transport import Nodes as Users
 from coterie.selection import consecutive

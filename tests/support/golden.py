@@ -90,7 +90,7 @@ def write_flower_checkpoint(folder):
 
 def write_participation(path):
     """Write the log that Flower's line leaves of two runs: two users, nobody, then three."""
-    from coterie.flower.participation import _Recorder, name_by_key
+    from coterie.flower.recorder import _Recorder, name_by_key
 
     path.unlink(missing_ok=True)
     recorder = _Recorder(path, name_by_key, run="12", names={1: "ana", 2: "bob, the 2nd", 3: "Zoë"})

@@ -7,9 +7,9 @@ In: a strategy at the server, a client app with its node's configuration.
 Out: the same app with sealed rounds, and their ledger.
 """
 
-from coterie.flower.device import PinnedMembers, create_device
 from coterie.flower.mod import SealingMod
-from coterie.flower.participation import record_participation
+from coterie.flower.node import PinnedMembers, create_device
+from coterie.flower.recorder import record_participation
 from coterie.flower.strategy import SealedStrategy
 from coterie.secagg import TrustServerForIdentities
 

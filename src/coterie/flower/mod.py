@@ -12,8 +12,9 @@ from flwr.app.message import make_message
 from flwr.clientapp.typing import ClientAppCallable
 
 from coterie.errors import CoterieError, PeerError, UsageError
-from coterie.flower.device import Device
-from coterie.flower.envelope import (
+from coterie.flower.node import Device
+from coterie.flower.recipe import ROUND, SETTINGS, STRUCTURE, Metrics, Recipe, Work
+from coterie.flower.transport import (
     CHALLENGE_BYTES,
     IDENTITY_REQUEST,
     INTRODUCTION,
@@ -26,7 +27,6 @@ from coterie.flower.envelope import (
     unwrap,
     wrap,
 )
-from coterie.flower.work import ROUND, SETTINGS, STRUCTURE, Metrics, Recipe, Work
 from coterie.secagg import DEFAULT_PROTOCOL, DeviceConfiguration, DurableClient, Task, VerifyMember
 from coterie.secagg.crypto.quantiser import Floats
 

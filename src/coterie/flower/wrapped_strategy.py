@@ -13,8 +13,8 @@ from flwr.supercore.run import Run
 
 from coterie.errors import UsageError
 from coterie.flower.checkpoint import StrategyState
-from coterie.flower.envelope import LOG
-from coterie.flower.work import RecipeSetting, Records, RoundKind, settings_of, with_types_of
+from coterie.flower.recipe import RecipeSetting, Records, RoundKind, settings_of, with_types_of
+from coterie.flower.transport import LOG
 
 _SINGLE = "it compares single users' updates, and no server ever sees one here"
 _CLIPS = "it clips or counts single users' replies at the server, and there is one reply here, the average"

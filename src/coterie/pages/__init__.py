@@ -1,1 +1,1 @@
-"""Pages and figures for people, from verdicts, results and records alone; and `coterie.run`, which ends with one."""
+"""Pages and figures for people, from verdicts, results and records; and `coterie.run`, which ends with one."""

@@ -15,8 +15,8 @@ from flwr.serverapp.strategy import Strategy
 
 from coterie.errors import UsageError
 from coterie.files import wait_for_lock, writing
-from coterie.flower.device import user_of
-from coterie.flower.envelope import LOG
+from coterie.flower.node import user_of
+from coterie.flower.transport import LOG
 
 _Strategy = TypeVar("_Strategy", bound=Strategy)
 

@@ -13,9 +13,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from coterie.errors import PeerError, UsageError
 from coterie.flower import PinnedMembers, TrustServerForIdentities, create_device
-from coterie.flower.device import MEMORY, REFUSALS, Device, user_of
 from coterie.flower.mod import call_app
-from coterie.flower.work import Metrics, Recipe, Records, Work, settings_of, with_types_of
+from coterie.flower.node import MEMORY, REFUSALS, Device, user_of
+from coterie.flower.recipe import Metrics, Recipe, Records, Work, settings_of, with_types_of
 from coterie.secagg import DeviceConfiguration
 
 PERMITTED = DeviceConfiguration(scopes={"test"}, least_privacy=4, protocols={"secagg+"}, recipe_keys={"lr"})
