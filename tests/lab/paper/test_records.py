@@ -1,9 +1,27 @@
 """Results on disk survive a cut, and a record belongs to one experiment only."""
 
+from pathlib import Path
+
 import pytest
 
 from coterie import UsageError
-from coterie.lab.paper.outcome import ResultFile, read_simulated, write_simulated
+from coterie.lab.paper.definition import known_experiments
+from coterie.lab.paper.outcome import ResultFile, read_simulated, record_path, write_simulated
+
+RESULTS = Path(__file__).parents[3] / "experiments" / "results"
+
+
+@pytest.mark.parametrize("experiment", known_experiments().values(), ids=lambda experiment: experiment.name)
+def test_every_committed_record_is_still_found(experiment):
+    """The runs that an experiment plans are the runs that are recorded, by digest: none is missing, none orphaned.
+
+    A digest is made of the names and values of a spec's fields, so renaming a field would orphan its records.
+    """
+    path = record_path(experiment, RESULTS)
+    if experiment.trains:
+        assert ResultFile(path).records().keys() == {run.digest for run in experiment.runs()}
+    else:
+        assert read_simulated(path, experiment.digest) is not None
 
 
 def test_a_line_that_was_cut_off_is_left_out_and_overwritten(tmp_path):
