@@ -1,6 +1,7 @@
-"""Draw the layers from the import contract and the way of one round, and write its table and the rooms' pages.
+"""Draw the layers from the import contract and the way of one round, and write its table and the packages' pages.
 
-A room's page says what the code says: its docstring, the first line of each of its files, the rooms it imports.
+A package's page says what the code says: its docstring, the first line of each of its files, the packages it
+imports. `files` and `errors` are single modules, and are drawn and described like packages.
 
 python docs/architecture.py
 """
@@ -18,8 +19,10 @@ from diagrams import DARK, INK, PAPER, PICTURES, SOFT
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "src" / "coterie"
 CONTRACTS = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-LAYERS = [[room.strip() for room in layer.split("|")] for layer in CONTRACTS[0]["layers"] if layer != "__main__"]
+LAYERS = [[name.strip() for name in layer.split("|")] for layer in CONTRACTS[0]["layers"] if layer != "__main__"]
+PACKAGES = [name for layer in LAYERS for name in layer]
 PURE = {module.removeprefix("coterie.") for module in CONTRACTS[1]["source_modules"]}
+"""Whole packages, such as `values`, and single modules of others, such as `leakage.measures`."""
 WIDTH, ROW, BOX = 760, 58, 36
 HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" '
@@ -30,26 +33,43 @@ TIP = f'<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" mar
 
 
 def layers() -> str:
-    """Return the layers as SVG, from the top down; rooms that the second contract keeps pure have a thick line."""
-    parts = [HEAD.format(WIDTH, ROW * len(LAYERS) + 24, INK), DARK, TIP]
-    for number, rooms in enumerate(LAYERS):
+    """Return the layers as SVG, from the top down.
+
+    A package has a thick line if the second contract keeps all of it pure. The note below the layers names the
+    files that are not pure in packages of which the contract lists single modules.
+    """
+    notes = ["thick lines: pure, without clock, file, database or global randomness", *impure_notes()]
+    parts = [HEAD.format(WIDTH, ROW * len(LAYERS) + 8 + 16 * len(notes), INK), DARK, TIP]
+    for number, packages in enumerate(LAYERS):
         y, gap = 8 + ROW * number, 10
-        width = min(150, (WIDTH - 20 - gap * (len(rooms) - 1)) / len(rooms))
-        left = (WIDTH - len(rooms) * width - (len(rooms) - 1) * gap) / 2
-        for place, room in enumerate(rooms):
-            x, line = left + place * (width + gap), 2.5 if room in PURE else 1
+        width = min(150, (WIDTH - 20 - gap * (len(packages) - 1)) / len(packages))
+        left = (WIDTH - len(packages) * width - (len(packages) - 1) * gap) / 2
+        for place, package in enumerate(packages):
+            x, line = left + place * (width + gap), 2.5 if package in PURE else 1
             parts.append(
                 f'<rect x="{x:g}" y="{y}" width="{width:g}" height="{BOX}" rx="7" fill="{PAPER}" stroke="{INK}" '
                 f'stroke-width="{line}"/>'
             )
-            parts.append(f'<text x="{x + width / 2:g}" y="{y + 23}" text-anchor="middle">{room}</text>')
+            parts.append(f'<text x="{x + width / 2:g}" y="{y + 23}" text-anchor="middle">{package}</text>')
         if number + 1 < len(LAYERS):
             parts.append(
                 f'<path d="M{WIDTH / 2:g} {y + BOX}v{ROW - BOX - 2}" stroke="{SOFT}" marker-end="url(#tip)"/>'
             )
-    note = "thick lines: pure, without clock, file, database or global randomness"
-    parts.append(f'<text x="10" y="{ROW * len(LAYERS) + 14}" font-size="12" fill="{SOFT}">{note}</text>')
+    parts += [
+        f'<text x="10" y="{ROW * len(LAYERS) + 14 + 16 * line}" font-size="12" fill="{SOFT}">{note}</text>'
+        for line, note in enumerate(notes)
+    ]
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def impure_notes() -> Iterator[str]:
+    """Yield, for each package that is pure in part, a line with what is not pure in it."""
+    for package in PACKAGES:
+        if not any(module.startswith(f"{package}.") for module in PURE):
+            continue
+        modules = {path.relative_to(PACKAGE / package).parts[0].removesuffix(".py") for path in files(package)}
+        others = sorted(name for name in modules - {"__init__"} if f"{package}.{name}" not in PURE)
+        yield f"{package}: pure except for {', '.join(others)}"
 
 
 @dataclass(frozen=True)
@@ -82,15 +102,15 @@ STEP = 70
 
 READING = {
     "lab/experiments/spec.py": "what a run is asked for",
-    "lab/experiments/setup.py": "before the first round: its strings become objects, a plan, a model, data",
-    "lab/experiments/run.py": "`Run._step` and `_finish`: a step to its end; `lab/experiments/folder.py` writes",
+    "lab/experiments/setup.py": "strings become objects, a plan, a model, data; who is there, and who drops out",
+    "lab/experiments/run.py": "`Run._step` and `_finish`: a step from its beginning to its end",
     "values/plan.py": "batches of users; users of none have -1",
     "federation/coordinator.py": "`run_round`: the order that privacy rests on, from the choice to the commit",
     "selection/selectors.py": "whole batches are chosen",
     "federation/ledger/events.py": "what can happen, as records; of what was asked they name places",
-    "federation/ledger/history.py": "what a round is on record: its state, its cohort, what was learned",
-    "federation/ledger/store.py": "the chain of records, and who may add to it",
-    "federation/ledger/ledger.py": "what a ledger says: its plan, its counts",
+    "federation/ledger/history.py": "what is on record of a round; the rules that refuse a round, or a wrong end",
+    "federation/ledger/store.py": "the chain of records, who may add to it, and the SQLite file that holds it",
+    "federation/ledger/ledger.py": "a round is opened before anybody is asked, and closed before its sum is used",
     "secagg/crypto/quantiser.py": "how updates become words of the ring, and sums updates",
     "secagg/batch/charter.py": "what a batch has agreed on for good",
     "secagg/wire/messages.py": "the terms of a round, its messages, and who may send which when",
@@ -100,12 +120,12 @@ READING = {
     "secagg/server.py": "the call that goes out to the members of the batches",
     "federation/aggregation.py": "`drive`: phase after phase, and what counts as learned",
     "secagg/loopback.py": "messages to devices in this process, and back",
-    "lab/experiments/users.py": "these devices: what they are shown, how they train, when they are lost",
+    "lab/experiments/users.py": "these devices: what they are shown, how they train, when they drop out",
     "secagg/batch/rules.py": "what a device refuses; of a round, `check_rules` and `check_terms`",
     "secagg/batch/membership.py": "the chain of keys moves on before anything leaves; the rest forms batches",
     "federation/device_file.py": "where it is kept: one durable transaction",
     "secagg/client.py": "a device from the call to its sealed vector, which waits there for its phase",
-    "lab/training/trainer.py": "local training",
+    "lab/training/trainer.py": "local training, every client on one core",
     "secagg/protocols/agreement/messages.py": "the phases of the protocol, as messages",
     "secagg/protocols/agreement/roster.py": "who is in the round, and who holds whose shares",
     "secagg/protocols/agreement/boxes.py": "shares in boxes, and complaints about them",
@@ -113,9 +133,9 @@ READING = {
     "secagg/protocols/agreement/server.py": "the server's part in the same phases, and who is included",
     "secagg/crypto/shamir.py": "secrets in shares, and back",
     "secagg/protocols/pairwise.py": "what the last files left to the protocol: its masks, its secrets, its sum",
-    "lab/experiments/folder.py": "set aside in `Run._step` before the commit, a checkpoint and a row after it",
+    "lab/experiments/folder.py": "the mean is set aside before the commit, a checkpoint and a row come after it",
     "leakage/measures.py": "T, F and C after the round",
-    "lab/experiments/result.py": "after the last round: what `evidence_of` and `examine` say of it",
+    "lab/experiments/result.py": "after the last round: what the folder says of it, and the audit's verdict",
     "pages/run.py": "the page that shows them",
 }
 """The files of a round with the protocol secagg+, the default, in an order in which each is read once."""
@@ -129,12 +149,10 @@ AT_HAND = {
     "secagg/crypto/ring.py": "sums of words",
     "lab/experiments/plain.py": "notes on how training went",
     "lab/training/settings.py": "rates and minibatches",
-    "lab/training/models.py": "a model's parameters as one vector",
+    "lab/training/models.py": "a model's parameters as one vector, masks of dropout",
     "lab/training/data.py": "who holds which examples",
-    "lab/training/stacked_model.py": "masks of dropout",
-    "files.py": "arrays with their digest",
-    "values/log.py": "learned sets",
-    "values/checks.py": "checks of arguments",
+    "files.py": "arrays with their digest, files that are written whole or not at all, durable SQLite",
+    "values/checks.py": "checks of arguments and of learned sets",
 }
 """What a round enters beside them: their names and docstrings say enough."""
 
@@ -187,10 +205,10 @@ def page() -> str:
     return re.sub(r"<!-- round -->.*?<!-- end -->", table, text, count=1, flags=re.DOTALL)
 
 
-def source(room: str) -> Path:
-    """Return the file that holds a room's docstring."""
-    folder = PACKAGE / room
-    return folder / "__init__.py" if folder.is_dir() else PACKAGE / f"{room}.py"
+def source(package: str) -> Path:
+    """Return the file that holds a package's docstring."""
+    folder = PACKAGE / package
+    return folder / "__init__.py" if folder.is_dir() else PACKAGE / f"{package}.py"
 
 
 def docstring(path: Path) -> str:
@@ -198,58 +216,58 @@ def docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
-def files(room: str) -> list[Path]:
-    """Return the Python files of a room."""
-    folder = PACKAGE / room
-    return sorted(folder.rglob("*.py")) if folder.is_dir() else [source(room)]
+def files(package: str) -> list[Path]:
+    """Return the Python files of a package, or the one file of a module."""
+    folder = PACKAGE / package
+    return sorted(folder.rglob("*.py")) if folder.is_dir() else [source(package)]
 
 
-def imports(room: str) -> list[str]:
-    """Return the rooms that a room imports, from the top down."""
-    text = "".join(path.read_text(encoding="utf-8") for path in files(room))
-    named = set(re.findall(r"^\s*(?:from|import) coterie\.(\w+)", text, flags=re.MULTILINE)) - {room}
-    return [name for layer in LAYERS for name in layer if name in named]
+def imports(package: str) -> list[str]:
+    """Return the packages that a package imports, from the top down."""
+    text = "".join(path.read_text(encoding="utf-8") for path in files(package))
+    named = set(re.findall(r"^\s*(?:from|import) coterie\.(\w+)", text, flags=re.MULTILINE)) - {package}
+    return [name for name in PACKAGES if name in named]
 
 
-def content(room: str) -> str:
-    """Return what a room's page says: its docstring, what goes in and out, its files, and its neighbours."""
+def content(package: str) -> str:
+    """Return what a package's page says: its docstring, what goes in and out, its files, and its neighbours."""
     lines = []
-    for paragraph in docstring(source(room)).split("\n\n"):
+    for paragraph in docstring(source(package)).split("\n\n"):
         marked = re.sub(r"^(In|Out):", r"- **\1:**", paragraph, flags=re.MULTILINE)
         lines += [marked, ""]
-    below = ", ".join(f"[`{name}`]({name}.md)" for name in imports(room))
+    below = ", ".join(f"[`{name}`]({name}.md)" for name in imports(package))
     above = ", ".join(
-        f"[`{name}`]({name}.md)" for layer in LAYERS for name in layer if room in imports(name) and name != room
+        f"[`{name}`]({name}.md)" for name in PACKAGES if package in imports(name) and name != package
     )
-    lines += [f"Imports {below or 'no other room'}. Imported by {above or 'no other room'}.", ""]
+    lines += [f"Imports {below or 'no other package'}. Imported by {above or 'no other package'}.", ""]
     rows = [
         f"| `{path.relative_to(PACKAGE)}` | {first} |"
-        for path in files(room)
-        if path != source(room) and (first := docstring(path).partition("\n")[0])
+        for path in files(package)
+        if path != source(package) and (first := docstring(path).partition("\n")[0])
     ]
     if rows:
         lines += ["| file | what it holds |", "| --- | --- |", *rows, ""]
-    reference = DOCS / "api" / f"{room}.md"
+    reference = DOCS / "api" / f"{package}.md"
     if reference.exists():
-        lines += [f"Its classes and functions: [](../api/{room}.md).", ""]
+        lines += [f"Its classes and functions: [](../api/{package}.md).", ""]
     return "\n".join(lines)
 
 
 def index() -> str:
-    """Return the page of all rooms."""
-    rooms = [room for layer in LAYERS for room in layer]
+    """Return the page of all packages."""
     lines = [
-        "# The rooms",
+        "# The packages",
         "",
-        "A page for each, from the top layer down: what goes in, what comes out, which files it has.",
+        "A page for each package, from the top layer down: what goes in, what comes out, which files it has.",
+        "`files` and `errors` are single modules.",
         "",
-        "| room | what it is for |",
+        "| package | what it is for |",
         "| --- | --- |",
     ]
-    for room in rooms:
-        first = " ".join(docstring(source(room)).split("\n\n")[0].split())
-        lines.append(f"| [`{room}`]({room}.md) | {first} |")
-    return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *rooms, "```", ""])
+    for package in PACKAGES:
+        first = " ".join(docstring(source(package)).split("\n\n")[0].split())
+        lines.append(f"| [`{package}`]({package}.md) | {first} |")
+    return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *PACKAGES, "```", ""])
 
 
 def written() -> Iterator[tuple[Path, str]]:
@@ -258,9 +276,8 @@ def written() -> Iterator[tuple[Path, str]]:
     yield PICTURES / "round.svg", round_()
     yield DOCS / "architecture.md", page()
     yield DOCS / "rooms" / "index.md", index()
-    for layer in LAYERS:
-        for room in layer:
-            yield DOCS / "rooms" / f"{room}.md", f"# `{room}`\n\n{content(room)}"
+    for package in PACKAGES:
+        yield DOCS / "rooms" / f"{package}.md", f"# `{package}`\n\n{content(package)}"
 
 
 def main() -> None:

@@ -90,8 +90,8 @@ def test_the_picture_of_the_idea_is_what_exact_arithmetic_gives(pictures):
     assert pictures.idea() == json.loads((ROOT / "docs" / "pictures" / "idea.json").read_text())
 
 
-def test_the_layers_the_round_and_the_rooms_are_those_of_the_code(monkeypatch):
-    """Pictures and the list of rooms are what docs/architecture.py makes of contract and docstrings."""
+def test_the_layers_the_round_and_the_packages_are_those_of_the_code(monkeypatch):
+    """Pictures and the pages of packages are what docs/architecture.py makes of contract and docstrings."""
     monkeypatch.syspath_prepend(ROOT / "docs")
     import architecture
 
@@ -99,9 +99,9 @@ def test_the_layers_the_round_and_the_rooms_are_those_of_the_code(monkeypatch):
     for path, content in files.items():
         assert path.read_text() == content, f"{path.name} is older than the code; run python docs/architecture.py"
     assert set((ROOT / "docs" / "rooms").iterdir()) <= set(files)
-    for room in (room for layer in architecture.LAYERS for room in layer if room != "errors"):
-        content = architecture.content(room)
-        assert re.search(r"^- \*\*In:\*\* .*^- \*\*Out:\*\* ", content, flags=re.MULTILINE | re.DOTALL), room
+    for package in (name for name in architecture.PACKAGES if name != "errors"):
+        content = architecture.content(package)
+        assert re.search(r"^- \*\*In:\*\* .*^- \*\*Out:\*\* ", content, flags=re.MULTILINE | re.DOTALL), package
         assert "\nImports " in content
 
 

@@ -2,6 +2,9 @@
 
 Three kinds of files build on this: plain files, which appear under their name only when they are complete; arrays
 whose digest a ledger knows, so that a changed file is refused; and SQLite databases that survive a power cut.
+
+In: paths, and bytes or arrays.
+Out: files that are complete or absent, and errors that name the path and say what to do.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """The command line: one file per command; `__init__` puts them together and turns errors into exit codes.
 
 In: what a person types.
-Out: a call of the room that does it, its answer as text or JSON, and an exit code.
+Out: a call of the package that does it, its answer as text or JSON, and an exit code.
 """
 
 import io

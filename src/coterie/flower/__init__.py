@@ -1,4 +1,4 @@
-"""Coterie inside Flower (flwr 1.41): the only room that imports `flwr`.
+"""Coterie inside Flower (flwr 1.41): the only package that imports `flwr`.
 
 `SealedStrategy` at the server and `SealingMod` at the clients run sealed rounds. `record_participation` writes
 down who takes part where rounds are not sealed yet, for `coterie audit`.

@@ -1,5 +1,7 @@
 """What a participation log gives away: privacy levels, isolated users, fairness gap, cardinality.
 
+Only `readers`, which reads and writes logs as files, does I/O, so it is imported by its own name.
+
 In: a participation log, and what else is known of its rounds.
 Out: a `Verdict`: levels, isolated users with proofs, a forecast, in numbers and in words.
 """

@@ -1,4 +1,4 @@
-"""What a deviating server got, in words, tables and pictures: from the record of `experiment.deviation`."""
+"""What a deviating server got, in words, tables and pictures: from the record of `lab.attacks.demonstration`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,7 @@
 """HOW the sum is taken: batches sealed by their members' own keys (docs/protocol.md).
 
 Every inner protocol has one shape for a transport: a `ServerRound` at the server, a `Client` at each user, and
-bytes between them (`exchange.run_round` is the shortest driver). A call gives a `Task`; train, `seal`, and pass on
+bytes between them (`loopback.run_round` is the shortest driver). A call gives a `Task`; train, `seal`, and pass on
 what `receive` answers until the server's `advance` has nothing more to send.
 
 In: charters, the round's terms, each user's vector.

@@ -1,5 +1,8 @@
 """WHO takes part: plans, the family they allow, availability, and the selectors.
 
+What rests on them has modules of its own: `theory` has the paper's closed forms, `trade_off` is `coterie.plan`,
+`simulation` is `coterie.simulate`, and `plan_file` keeps plans as JSON.
+
 In: a plan, who is available, how often everyone took part, a generator.
 Out: a `Cohort` of whole batches, or None where the round is skipped.
 """

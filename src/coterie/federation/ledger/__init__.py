@@ -1,8 +1,8 @@
 """What the server remembers: an append-only chain of records, in SQLite or PostgreSQL.
 
-`Ledger` is what callers use, and `Snapshot` what they read. Beneath, `reading` takes `events` from the chain,
-`history` folds them into a state and holds the rules, and a `store` (`sqlite`, `postgres`) keeps their bytes
-without knowing what they mean.
+`Ledger` is what callers use, and `Snapshot` what they read. Beneath, `ledger` takes `events` from the chain,
+`history` folds them into a state and holds the rules, and a store (SQLite in `store`, PostgreSQL in `postgres`)
+keeps their bytes without knowing what they mean.
 
 In: events: users, plans, charters, rounds opened and closed.
 Out: a hash chain in SQLite or PostgreSQL, and a `Snapshot` of what it says.
