@@ -45,7 +45,7 @@ test: .venv/installed
 	@sh tests/packages.sh
 	$(SUITE)
 
-# The rooms that privacy rests on, and the least share of their lines and branches, in percent, that tests must reach.
+# The packages that privacy rests on, and the least share of their lines and branches, in percent, that tests must reach.
 GATES = secagg=98 leakage=97 federation=97
 
 coverage: .venv/installed

@@ -112,7 +112,7 @@ def names_in_source():
 
 
 def test_one_name_one_class():
-    """A search for a class or the alias of a type finds one: no two rooms use the same name."""
+    """A search for a class or the alias of a type finds one: no two files use the same name."""
     classes = Counter(name for kind, name, _ in names_in_source() if kind == "class")
     assert len(classes) > 200
     assert [name for name, count in classes.items() if count > 1] == []

@@ -104,8 +104,8 @@ def test_bad_questions_are_refused_with_their_value(options, message):
         coterie.audit(ParticipationLog.from_dense([[1, 1, 1]], names=["a", "b", "c"]), **options)
 
 
-def test_the_room_of_the_same_name_is_imported_as_before():
-    """`coterie.audit` is the call, and `from coterie.leakage import …` finds the room."""
+def test_the_call_does_not_hide_what_it_rests_on():
+    """`coterie.audit` is the call, and `from coterie.leakage import …` finds the measures."""
     from coterie.leakage import strong_level
 
     assert callable(coterie.audit)

@@ -1,4 +1,4 @@
-"""What the tests of Flower's room have in common."""
+"""What the tests of the package for Flower have in common."""
 
 import pytest
 
