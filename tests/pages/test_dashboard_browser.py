@@ -68,11 +68,12 @@ def test_a_page_that_stays_open_finds_its_server_again(chromium, run):
         context.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
-def test_the_page_fits_and_can_be_read(chromium, tmp_path, width, scheme):
-    """Hostile names are text; nothing scrolls sideways; all text has contrast; alerts stand on top."""
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """The address of a dashboard over a ledger whose users have hostile names, with alerts."""
+    folder = tmp_path_factory.mktemp("hostile")
     names = [*HOSTILE, *(f"user-{user}" for user in range(len(HOSTILE), 8))]
-    with Ledger.create(tmp_path) as ledger:
+    with Ledger.create(folder) as ledger:
         ledger.enrol(names)
         plan = BatchPlan.from_batches(8, 2, [[0, 1], [2, 3], [4, 5], [6, 7]])
         ledger.publish_plan(plan)
@@ -82,7 +83,14 @@ def test_the_page_fits_and_can_be_read(chromium, tmp_path, width, scheme):
                 lost = {0: f"{names[0]}, {names[1]} did not answer"}
                 ledger.commit_round(number, [[2, 3], [4, 5]], lost, {"accuracy": 0.5, "loss": 0.7})
             ledger.open_round(cohort_of(plan, [0, 3]), sealed=True, protocol="open")
-    with served(tmp_path) as url, visit(chromium, url, width, scheme) as visited:
+    with served(folder) as url:
+        yield url
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
+def test_the_page_fits_and_can_be_read(chromium, hostile, width, scheme):
+    """Hostile names are text; nothing scrolls sideways; all text has contrast; alerts stand on top."""
+    with visit(chromium, hostile, width, scheme) as visited:
         page = visited.page
         until(page, LIVE)
         assert page.evaluate("document.documentElement.scrollWidth") == width

@@ -25,13 +25,26 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_page_json_and_prometheus_tell_the_same(folder):
-    """The level, the rounds by their ends and the alerts; the page has no secret route and writes nothing."""
+def test_page_json_and_prometheus_tell_the_same_to_this_machine_only(folder):
+    """The level, the rounds by their ends and the alerts; the page has no secret route and writes nothing.
+
+    Only this machine's own names are answered, so that a page of another name that points here reads nothing, and
+    only GET; the port is taken for a second dashboard.
+    """
     before = sorted((file.name, file.stat().st_mtime_ns) for file in folder.iterdir())
     with served(folder) as url:
         known, page = state(url), read(url)
         families = {family.name: family for family in text_string_to_metric_families(read(f"{url}/metrics"))}
         assert json.loads(read(f"{url}/health")) == {"trouble": ""}
+        with pytest.raises(HTTPError, match="400"):
+            urlopen(Request(url, headers={"Host": "rebinding.example"}))  # noqa: S310 - our own server
+        with pytest.raises(HTTPError, match="405"):
+            urlopen(Request(url, data=b"x", method="POST"))  # noqa: S310 - our own server
+        with pytest.raises(HTTPError, match="404"):
+            read(f"{url}/ledger.sqlite")
+        taken = coterie("dashboard", folder, "--port", url.rpartition(":")[2])
+        assert taken.returncode == 2
+        assert "choose another --port" in taken.stderr
     rounds = {sample.labels["state"]: sample.value for sample in families["coterie_rounds"].samples}
     assert rounds == known["rounds"]
     assert known["rounds"] == {"open": 0, "committed": 2, "abandoned": 1, "unfinished": 1, "skipped": 1}
@@ -46,17 +59,6 @@ def test_page_json_and_prometheus_tell_the_same(folder):
     assert sorted((file.name, file.stat().st_mtime_ns) for file in folder.iterdir()) == before
     once = coterie("dashboard", folder, "--json")
     assert json.loads(once.stdout) | {"changed": 0, "trouble": ""} == known | {"changed": 0}
-
-
-def test_only_this_machines_own_names_are_answered_and_nothing_is_taken(folder):
-    """A page of another name that points here reads nothing; only GET is answered."""
-    with served(folder) as url:
-        with pytest.raises(HTTPError, match="400"):
-            urlopen(Request(url, headers={"Host": "rebinding.example"}))  # noqa: S310 - our own server
-        with pytest.raises(HTTPError, match="405"):
-            urlopen(Request(url, data=b"x", method="POST"))  # noqa: S310 - our own server
-        with pytest.raises(HTTPError, match="404"):
-            read(f"{url}/ledger.sqlite")
 
 
 def test_a_change_is_streamed(folder):
@@ -89,7 +91,7 @@ def test_a_change_is_streamed(folder):
 
 
 def test_bad_input_is_refused_in_one_line(folder, tmp_path):
-    """No ledger, another URL, a demand below one, a wrong port or host, a port that is taken: exit code 2."""
+    """No ledger, another URL, a demand below one, a wrong port or host: exit code 2."""
     for arguments, words in (
         ((tmp_path / "nothing",), "nothing"),
         (("http://host/ledger",), "http:// begins no ledger's URL; write it as postgresql://"),
@@ -102,10 +104,6 @@ def test_bad_input_is_refused_in_one_line(folder, tmp_path):
         assert (refused.returncode, refused.stdout) == (2, "")
         assert words in refused.stderr
         assert refused.stderr.count("\n") == 1
-    with served(folder) as url:
-        refused = coterie("dashboard", folder, "--port", url.rpartition(":")[2])
-        assert refused.returncode == 2
-        assert "choose another --port" in refused.stderr
 
 
 def test_a_missing_package_is_named_before_anything_is_served(folder):
