@@ -54,7 +54,6 @@ class HostileServer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        start(sealed(folder, flower.FedAvg()), federation(folder), rounds=1)
         self.ledger = Ledger.open(folder / "ledger.sqlite")
         self.charters = {batch: Charter.decode(data) for batch, data in self.ledger.charters.items()}
         self.nodes = federation(folder)
@@ -93,9 +92,9 @@ def refreshed(users):
 
 
 @pytest.fixture
-def hostile(tmp_path):
+def hostile(begun):
     """A server that has the ledger, the charters and the grid."""
-    server = HostileServer(tmp_path)
+    server = HostileServer(begun)
     yield server
     server.ledger.close()
 

@@ -116,31 +116,28 @@ def test_metrics_are_averaged_under_the_seal(tmp_path):
     assert kinds == {"introduction", "message"}
 
 
-def test_a_batch_whose_member_is_lost_is_left_out(tmp_path):
+def test_a_batch_whose_member_is_lost_is_left_out(begun):
     """A node that is gone in the middle of a round takes its batch along; the rest's exact mean comes out."""
-    nodes = federation(tmp_path)
-    start(sealed(tmp_path, flower.FedAvg()), nodes, rounds=1)
     before = averaged(START["weights"], range(USERS)).astype(np.float32)
-    nodes = federation(tmp_path)
+    nodes = federation(begun)
     nodes.loses = lambda partition, message: partition == 5 and bool(message.metadata.group_id)
-    result = start(sealed(tmp_path, flower.FedAvg()), nodes, rounds=2, timeout=2.0)
+    result = start(sealed(begun, flower.FedAvg()), nodes, rounds=2, timeout=2.0)
     assert weights(result) == pytest.approx(averaged(before, [0, 1, 2, 3, 6, 7]), abs=CLOSE)
-    last = rounds(tmp_path)[-1]
+    last = rounds(begun)[-1]
     (reason,) = last.lost.values()
     assert list(last.lost) == [2]
     assert reason.endswith(" did not answer")
     assert sorted(user for each in last.learned for user in each) == [0, 1, 2, 3, 6, 7]
 
 
-def test_a_round_without_enough_nodes_waits_and_is_skipped(tmp_path, caplog):
+def test_a_round_without_enough_nodes_waits_and_is_skipped(begun, caplog):
     """With one node of each batch away nothing is asked: the round is skipped after the wait, and counts."""
-    start(sealed(tmp_path, flower.FedAvg()), federation(tmp_path), rounds=1)
-    nodes = federation(tmp_path)
+    nodes = federation(begun)
     for partition in (1, 3, 5, 7):
         nodes.leave(partition)
-    result = start(sealed(tmp_path, flower.FedAvg(), wait=2.5), nodes, rounds=2)
+    result = start(sealed(begun, flower.FedAvg(), wait=2.5), nodes, rounds=2)
     assert weights(result) == pytest.approx(averaged(START["weights"], range(USERS)), abs=CLOSE)
-    assert [each.state for each in rounds(tmp_path)] == [State.COMMITTED, State.SKIPPED]
+    assert [each.state for each in rounds(begun)] == [State.COMMITTED, State.SKIPPED]
     assert "Coterie waits for whole batches of 1 users in all; 4 of 8 are connected" in caplog.text
 
 
@@ -228,10 +225,9 @@ def named_plan(users):
     return consecutive(users, 2, [f"partition-{number}" for number in range(users)])
 
 
-def test_a_node_that_never_says_who_it_is_stops_no_round(tmp_path):
+def test_a_node_that_never_says_who_it_is_stops_no_round(begun):
     """A node that comes again and again under a new id, and is silent, costs time and no round."""
-    start(sealed(tmp_path, flower.FedAvg()), federation(tmp_path), rounds=1)
-    nodes = federation(tmp_path, users=USERS + 1)
+    nodes = federation(begun, users=USERS + 1)
 
     def comes_again(partition, _message):
         if partition == USERS:
@@ -240,8 +236,8 @@ def test_a_node_that_never_says_who_it_is_stops_no_round(tmp_path):
         return partition == USERS
 
     nodes.loses = comes_again
-    start(sealed(tmp_path, flower.FedAvg(), wait=3.0), nodes, rounds=2)
-    assert [each.state for each in rounds(tmp_path)] == [State.COMMITTED, State.COMMITTED]
+    start(sealed(begun, flower.FedAvg(), wait=3.0), nodes, rounds=2)
+    assert [each.state for each in rounds(begun)] == [State.COMMITTED, State.COMMITTED]
 
 
 def test_a_node_with_a_new_id_is_the_same_user(tmp_path):
@@ -329,13 +325,12 @@ def test_a_node_is_who_it_was_and_who_the_operator_knows(tmp_path, caplog):
         ({}, {"lr": 0.25}, "recipe .* is .*0.25"),
     ],
 )
-def test_what_charters_fix_cannot_be_changed(tmp_path, changes, config, message):
+def test_what_charters_fix_cannot_be_changed(begun, changes, config, message):
     """A second start with other rules is refused before anybody is asked."""
-    start(sealed(tmp_path, flower.FedAvg()), federation(tmp_path), rounds=1)
     with pytest.raises(UsageError, match=message):
         start(
-            sealed(tmp_path, flower.FedAvg(), **changes),
-            federation(tmp_path),
+            sealed(begun, flower.FedAvg(), **changes),
+            federation(begun),
             rounds=2,
             train_config=ConfigRecord({"lr": 0.5, **config}),
         )
