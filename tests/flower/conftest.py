@@ -5,8 +5,8 @@ import shutil
 import pytest
 from flwr.serverapp import strategy as flower
 
-from support.flower.app import federation, sealed, start
-from support.flower.nodes import in_a_task
+from support.flower.app import sealed, start
+from support.flower.nodes import federation, in_a_task
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,6 @@ from support.flower.app import (
     app,
     averaged,
     examples,
-    federation,
     mod,
     model,
     sealed,
@@ -46,7 +45,7 @@ from support.flower.app import (
     trained,
 )
 from support.flower.deployment import until
-from support.flower.nodes import Nodes
+from support.flower.nodes import Nodes, federation
 
 
 class HostileServer:

@@ -17,9 +17,9 @@ from coterie.flower.transport import GridMessenger, admit_everybody
 from coterie.flower.transport import Nodes as Users
 from coterie.selection import consecutive
 from coterie.values import BatchPlan
-from support.flower.app import BOUNDS, START, USERS, app, averaged, examples, federation, loss, mod, sealed, start
+from support.flower.app import BOUNDS, START, USERS, app, averaged, examples, loss, mod, sealed, start
 from support.flower.deployment import until
-from support.flower.nodes import Nodes
+from support.flower.nodes import Nodes, federation
 
 CLOSE = 1e-4
 """What rounding can do to a mean of numbers of one."""

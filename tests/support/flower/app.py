@@ -8,7 +8,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from coterie.flower import SealedStrategy, SealingMod, TrustServerForIdentities
-from support.flower.nodes import Nodes
 
 USERS = 8
 SHAPE = (6, 5)
@@ -105,8 +104,3 @@ def start(strategy, nodes, rounds=1, **changes):
     options = {"num_rounds": rounds, "timeout": 60.0, "train_config": ConfigRecord({"lr": 0.5})}
     with nodes.running() as grid:
         return strategy.start(grid, model(), **{**options, **changes})
-
-
-def federation(folder, users=USERS, **changes):
-    """Sealed nodes in this process."""
-    return Nodes(app(mod(folder, **changes)), range(users))

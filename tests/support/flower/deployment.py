@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +13,29 @@ from pathlib import Path
 from support.flower.superlink import PROGRAMS, TESTS, SuperLink, environment, free_port, superlink
 
 APP = TESTS / "flower" / "app"
+SUPERNODE = """
+import sys
+
+from flwr.supercore import heartbeat
+from flwr.supernode import fleet_http_connection
+
+heartbeat.HEARTBEAT_DEFAULT_INTERVAL = fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = 10
+from flwr.supernode.cli import flower_supernode
+
+sys.argv[0] = "flower-supernode"
+flower_supernode()
+"""
+"""Flower's SuperNode, which has no option for its heartbeat: as often as a SuperLink lets it promise one.
+
+A SuperLink gives a node up that has missed two, so this is how long the tests wait for one that is dead.
+"""
 
 
 class Deployment:
     """SuperNodes by their partition, each with a device of its own in the folder."""
 
-    def __init__(self, folder: Path, link: SuperLink) -> None:
-        self.folder, self._link = folder, link
+    def __init__(self, folder: Path, link: SuperLink, partitions: int) -> None:
+        self.folder, self._link, self._partitions = folder, link, partitions
         self._nodes: dict[int, subprocess.Popen[bytes]] = {}
         self._runs: list[Run] = []
 
@@ -33,13 +50,13 @@ class Deployment:
     def start(self, partition: int) -> None:
         """Start a SuperNode, or start it again."""
         config = (
-            f"partition-id={partition} num-partitions=8 "
+            f"partition-id={partition} num-partitions={self._partitions} "
             f'coterie-device="{self.device(partition)}" stall="{self.stall(partition)}"'
         )
         address = ("--insecure", "--superlink", f"127.0.0.1:{self._link.port}", "--port", str(free_port()))
         with (self.folder / f"node-{partition}.log").open("ab", buffering=0) as log:
             self._nodes[partition] = subprocess.Popen(
-                [PROGRAMS / "flower-supernode", *address, "--node-config", config],
+                [sys.executable, "-c", SUPERNODE, *address, "--node-config", config],
                 env=environment(self._link.home),
                 cwd=self._link.home,
                 stdout=log,
@@ -129,7 +146,7 @@ def until(holds, seconds: float = 900) -> None:
 def deployment(folder: Path, nodes: int) -> Iterator[Deployment]:
     """Run a SuperLink and SuperNodes until the block ends."""
     with superlink(folder) as link:
-        deployed = Deployment(folder, link)
+        deployed = Deployment(folder, link, nodes)
         try:
             for partition in range(nodes):
                 deployed.start(partition)

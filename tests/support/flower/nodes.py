@@ -12,6 +12,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.grid import InMemoryGrid
 
+from support.flower.app import USERS, app, mod
+
 ALWAYS = 1e6
 
 
@@ -85,6 +87,11 @@ class Nodes:
         self.seen.append((partition, reply))
         reply.metadata.__dict__["_message_id"] = f"reply-{len(self.seen)}"
         assert self._state.store_message_res(reply)
+
+
+def federation(folder, users=USERS, **changes):
+    """Sealed nodes in this process."""
+    return Nodes(app(mod(folder, **changes)), range(users))
 
 
 def empty_grid():
