@@ -24,8 +24,14 @@ settings.register_profile("coterie", deadline=None)  # a test never asserts how 
 settings.load_profile("coterie")
 
 
-LONGEST = ("flower/test_deployment.py", "flower/test_examples.py", "flower/test_strategy.py")
-"""Files that take minutes, mostly waiting for other programs."""
+LONGEST = (
+    "flower/test_deployment.py",
+    "flower/test_examples.py",
+    "flower/test_strategy.py",
+    "tutorial/test_digits.py",
+    "tutorial/test_own_data.py",
+)
+"""Files with few tests that take a minute or more, mostly waiting for other programs."""
 
 
 def pytest_configure(config):

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.tutorial import PROGRAMS
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
     ROOT / "README.md",
@@ -22,7 +24,6 @@ DOCUMENTS = [
         for path in (ROOT / folder).glob("*.md")
     ),
 ]
-PROGRAMS = {"coterie": [sys.executable, "-m", "coterie"], "python": [sys.executable]}
 
 
 def sessions():
@@ -51,29 +52,6 @@ def test_a_session_in_the_documents_prints_what_stands_there(command, output, tm
     shown = [line.rstrip() for line in run.stdout.splitlines()]
     assert run.returncode in {0, 1}, run.stderr  # 1: a requirement is not met
     assert shown == [line.rstrip() for line in output.splitlines()]
-
-
-def test_the_tutorial_can_be_followed(tmp_path):
-    """Its commands, typed one after the other in one folder beside its scripts, all succeed."""
-    text = (ROOT / "docs" / "tutorial.md").read_text()
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for name, script in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, flags=re.DOTALL):
-        (tmp_path / name).write_text(script)
-    blocks = re.findall(r"```shell\n(.*?)```", text, flags=re.DOTALL)
-    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
-    for program, *arguments in commands:
-        run = subprocess.run(
-            [*PROGRAMS[program], *arguments],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            cwd=tmp_path,
-        )
-        assert run.returncode == 0, (arguments, run.stderr)
-    assert len(commands) >= 9
-    for page in ("first/report.html", "compared.html", "ours/report.html"):
-        assert (tmp_path / page).is_file()
 
 
 @pytest.fixture(scope="module")
