@@ -8,30 +8,59 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from coterie.lab.paper.outcome import ResultFile
 from support.cli.command import coterie
 from support.paper.tiny import RUNS, TINY, write_tiny
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "experiments" / "results"
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
 ROW = {"label", "measure", "ours", "spread", "runs", "paper", "difference"}
 
 
-def test_all_of_the_committed_records_in_the_contract_s_form(tmp_path):
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """A folder with the committed records alone, and what `reproduce all` said there and drew from them."""
+    out = tmp_path_factory.mktemp("everything")
+    for path in RESULTS.glob("*.json*"):
+        if not path.name.endswith(".figure.json"):
+            (out / path.name).write_bytes(path.read_bytes())
+    return out, coterie("reproduce", "all", "--out", out, "--json")
+
+
+def test_all_of_the_committed_records_in_the_contract_s_form(everything):
     """With the committed records everything is there: nothing is run, and the JSON is what the contract says."""
-    for path in (ROOT / "experiments" / "results").glob("*.json*"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    run = coterie("reproduce", "all", "--out", tmp_path, "--json")
+    _, run = everything
     assert (run.returncode, run.stderr) == (0, "")
     told = json.loads(run.stdout)
     assert told["quick"] is False
     names = [each["name"] for each in told["experiments"]]
-    assert names == sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
+    assert names == EXPERIMENTS
     for each in told["experiments"]:
         assert all(row.keys() == ROW for row in each["rows"])
         assert all(claim.keys() == {"claim", "held", "evidence"} for claim in each["claims"])
         assert all(Path(file).is_file() for file in each["files"])
         assert each["rows"]
         assert (each["missing"], each["obstacle"]) == (0, "")
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "family"])
+def test_a_committed_figure_shows_the_committed_records(everything, name):
+    """The data beside a figure are made again from the records, and its SVG has every line of them."""
+    out, _ = everything
+    again, committed = (json.loads((folder / f"{name}.figure.json").read_text()) for folder in (out, RESULTS))
+    assert again == committed
+    again, committed = ((folder / f"{name}.svg").read_text() for folder in (out, RESULTS))
+    assert curves(again) == curves(committed)
+    for folder in (out, RESULTS):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def curves(svg):
+    """How many points each path of a picture has: letters and sizes differ with a font, these do not."""
+    return [path.count("L ") + path.count("L\n") for path in svg.split("<path ")[1:]]
 
 
 def test_an_experiment_of_ones_own_from_start_to_figure(tmp_path):
@@ -84,7 +113,7 @@ def test_ctrl_c_loses_nothing(tmp_path):
     """Interrupted in the middle, the same command goes on with what is done as it was."""
     file, out = write_tiny(tmp_path), tmp_path / "out"
     file.write_text(
-        TINY.replace("rounds = 3,", "rounds = 40,").replace("evaluate_every = 1", "evaluate_every = 20")
+        TINY.replace("rounds = 3,", "rounds = 15,").replace("evaluate_every = 1", "evaluate_every = 15")
     )
     command = [sys.executable, "-m", "coterie", "reproduce", file, "--device", "cpu", "--out", out]
     with subprocess.Popen(
@@ -122,7 +151,7 @@ def test_the_list_names_every_experiment():
     """--list needs no name and runs nothing."""
     run = coterie("reproduce", "--list")
     assert run.returncode == 0
-    assert all(path.stem in run.stdout for path in (ROOT / "experiments").glob("*.toml"))
+    assert all(name in run.stdout for name in EXPERIMENTS)
 
 
 def test_bad_input_is_refused():

@@ -1,19 +1,16 @@
-"""The committed figures hold what the committed records say, and are drawn from them again."""
+"""The committed records are complete, and what is drawn and tabled from records is what they say."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from coterie.lab.paper.definition import known_experiments
 from coterie.lab.paper.outcome import outcome_so_far, record_path
-from coterie.pages.figures import draw_panels
 from coterie.pages.reproduction import accuracy_curves, cells, draw, figure_data, value_text
 from support.paper.tiny import read_tiny
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 KNOWN = known_experiments()
-DRAWN = [name for name in KNOWN if name != "family"]
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -22,23 +19,6 @@ def test_the_committed_records_are_complete(name):
     outcome = outcome_so_far(KNOWN[name], RESULTS)
     assert outcome.missing == 0
     assert all(claim.held is not None for claim in outcome.claims)
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_a_committed_figure_shows_the_committed_records(name, tmp_path):
-    """The data beside a figure are made again from the records, and its SVG has every line of them."""
-    data = json.loads((RESULTS / f"{name}.figure.json").read_text())
-    assert figure_data(KNOWN[name], RESULTS) == data
-    draw_panels(data, tmp_path / "again.svg")
-    committed = (RESULTS / f"{name}.svg").read_text()
-    again = (tmp_path / "again.svg").read_text()
-    assert curves(again) == curves(committed)
-    assert (RESULTS / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-
-
-def curves(svg):
-    """How many points each path of a picture has: letters and sizes differ with a font, these do not."""
-    return [path.count("L ") + path.count("L\n") for path in svg.split("<path ")[1:]]
 
 
 def test_accuracy_curves_have_the_mean_and_a_band_over_seeds(tmp_path):
