@@ -42,7 +42,7 @@ def cuts(shim, memory, request):
 
     def every(work, *, syncing=True):
         folder = memory / work
-        calls = recorded(shim, work, folder)
+        [calls] = recorded(shim, work, [folder])
         check_complete(calls, folder)
         calls = [call for call in calls if syncing or call[0] != "S"]
         for seed in range(SEEDS * (10 if request.config.getoption("--kills") > 100 else 1)):

@@ -4,8 +4,10 @@ import multiprocessing
 import os
 import random
 import shutil
+import signal
 import sys
 import time
+from multiprocessing import forkserver
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from coterie.lab.experiments.folder import STEP_STATES, RecordFile, RunFolder, r
 from coterie.lab.experiments.result import read_run
 from coterie.lab.experiments.run import Run
 from coterie.leakage import strong_level
+from support.cli.command import coterie
 from support.experiments.tiny import PRIVACY, PROTOCOLS, ROUNDS, finished, tiny_spec, told, write_spec
 
 
@@ -159,9 +162,21 @@ LOADED = [
     "coterie.pages.run",
     "matplotlib.figure",
     "PIL.Image",
+    "scipy.sparse.linalg",
     "torch._inductor.config",
 ]
 """What the command needs is loaded once: it shall die in its rounds, and not in its imports."""
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes that have it loaded: from a server of their own, as another that runs takes no list any more."""
+    server = forkserver.ForkServer()
+    server.set_forkserver_preload(LOADED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forkserver, "connect_to_new_process", server.connect_to_new_process)
+        yield multiprocessing.get_context("forkserver")
+    server._stop()  # noqa: SLF001 - otherwise it stays until all tests are over
 
 
 def command(*arguments):
@@ -188,22 +203,20 @@ def begun(folder):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_process_that_is_killed_again_and_again_ends_at_the_same_model(
-    new_folder, whole, protocol, request, record_property
+    new_folder, whole, processes, protocol, request
 ):
     """`coterie run`, a real process, gets SIGKILL at random instants; --resume goes on, to the same end."""
     folder = new_folder()
     file = write_spec(whole[protocol].spec, folder.with_name("spec.toml"))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(LOADED)
     chance = random.Random(protocol)
     killed, kills = 0, request.config.getoption("--kills") // 2
-    record_property("faults", kills)
+    request.node.user_properties.append(("faults", kills))
     while True:
         started = begun(folder)
         if not started:
             shutil.rmtree(folder, ignore_errors=True)
         arguments = ("--resume", str(folder)) if started else (str(file), "--out", str(folder))
-        process = context.Process(target=command, args=("run", *arguments))
+        process = processes.Process(target=command, args=("run", *arguments))
         size = (folder / "record.jsonl").stat().st_size if started else 0
         process.start()
         if killed == kills:
@@ -220,6 +233,28 @@ def test_a_process_that_is_killed_again_and_again_ends_at_the_same_model(
         cut_off = [each.state for each in ledger.rounds()].count(State.UNFINISHED)
     check_same(folder, whole[protocol], cut_off)
     assert (folder / "report.html").exists()
+
+
+def test_a_second_process_is_refused_while_the_first_is_paused(data, new_folder, processes):
+    """Stopped in the middle of its rounds, the first still holds the folder; it goes on when it is let."""
+    out = new_folder()
+    file = write_spec(tiny_spec(data, "plain", training__rounds=30), out.with_name("spec.toml"))
+    first = processes.Process(target=command, args=("run", str(file), "--out", str(out)))
+    first.start()
+    record = out / "record.jsonl"
+    while first.is_alive() and not (record.exists() and record.read_text().count("\n") > 2):
+        time.sleep(0.01)
+    os.kill(first.pid, signal.SIGSTOP)
+    before = record.read_bytes()
+    second = coterie("run", "--resume", out)
+    assert second.returncode == 2
+    assert f"is in use by process {first.pid} on " in second.stderr
+    assert record.read_bytes() == before
+    os.kill(first.pid, signal.SIGCONT)
+    first.join(180)
+    assert first.exitcode == 0
+    assert record.read_text().count("\n") == 31
+    assert coterie("run", "--resume", out).returncode == 0
 
 
 def test_a_folder_of_which_a_file_was_changed_is_refused(data, new_folder, whole):

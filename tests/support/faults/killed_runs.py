@@ -1,7 +1,8 @@
 """Runs that are killed at chosen calls of the operating system: each is resumed, and must end at the same model.
 
-Called under the preloaded disk_calls.c with a spec's file, a folder, and how many calls to choose (0: every one).
-Prints a JSON line with the number of calls and where the uninterrupted run ends, then one for each kill.
+Called under the preloaded disk_calls.c with a folder, how many calls to choose (0: every one), and specs' files.
+For each spec it prints a JSON line with the number of calls and where the uninterrupted run ends, then one for
+each kill, all with the name of the spec's file.
 """
 
 import ctypes
@@ -86,23 +87,30 @@ def killed_at(call, spec, folder):
     }  # fmt: skip
 
 
-def main(file, base, wanted):
+def main(base, wanted, file):
     """Count the calls of a whole run, then die at some of them."""
     spec = Spec.read(file)
+
+    def tell(**found):
+        sys.stdout.write(json.dumps({"spec": file.stem, **found}) + "\n")
 
     def whole():
         SHIM.kill_at(0)
         finish(spec, base / "whole")
         (base / "calls").write_text(str(SHIM.calls()))
 
+    base.mkdir()
+    finish(spec, base / "loading")  # all that a run needs is loaded here once, and not in each child
     if in_a_child(whole) != 0:
         raise SystemExit(1)
     count = int((base / "calls").read_text())
-    sys.stdout.write(json.dumps({"calls": count, "model": model(base / "whole")}) + "\n")
+    tell(calls=count, model=model(base / "whole"))
     chosen = range(1, count + 1) if wanted == 0 else np.linspace(1, count, wanted).astype(int).tolist()
     for call in chosen:
-        sys.stdout.write(json.dumps(killed_at(int(call), spec, base / f"run-{call}")) + "\n")
+        tell(**killed_at(int(call), spec, base / f"run-{call}"))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    folder, number, *files = sys.argv[1:]
+    for each in map(Path, files):
+        main(Path(folder) / each.stem, int(number), each)

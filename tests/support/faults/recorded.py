@@ -1,9 +1,9 @@
 """Work whose writing calls are recorded, with marks where it may count on what it did; for disk_calls.c.
 
-Called under the preloaded library with the kind of work, a new folder to do it in, a file for the record and, for
-a run, the file of its spec. A mark says what the world outside has seen by then, so that nothing may undo it:
-`stored …` that a file or record has this content, `head …` a ledger's head, `sealed USER ROUND` that a device's
-vector has left it.
+Called under the preloaded library with the kind of work, and for each time that it is to be done a new folder to
+do it in and a file for the record; for a run also the file of its spec. A mark says what the world outside has
+seen by then, so that nothing may undo it: `stored …` that a file or record has this content, `head …` a ledger's
+head, `sealed USER ROUND` that a device's vector has left it.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ def content(number):
     return bytes([number]) * (3000 + 2500 * (number % 3))
 
 
-def files(folder, _):
+def files(folder):
     """Write a file several times."""
     for number in range(1, 5):
         with atomic_write(folder / "file") as file:
@@ -38,7 +38,7 @@ def files(folder, _):
         mark(f"stored {number}")
 
 
-def device(folder, _):
+def device(folder):
     """Store a device's record several times."""
     with DeviceFile.create(folder / "device", b"secret") as memory:
         mark("stored 0")
@@ -48,7 +48,7 @@ def device(folder, _):
             mark(f"stored {number}")
 
 
-def ledger(folder, _):
+def ledger(folder):
     """Run rounds on a ledger."""
     cohort = Cohort(np.arange(2), batches=np.array([0]))
     with Ledger.create(folder, clock=lambda: 0) as book:
@@ -68,7 +68,7 @@ def ledger(folder, _):
                 mark(f"head {book.head.hash.hex()}")
 
 
-def record(folder, _):
+def record(folder):
     """Add rows to a run's record; every second one crosses the border of a block."""
     from coterie.lab.experiments.folder import RecordFile
 
@@ -98,11 +98,12 @@ def run(folder, spec):
     from coterie.lab.experiments.run import Run
     from coterie.lab.experiments.spec import Spec
 
-    mark_seals(lambda user, round_: mark(f"sealed {user} {round_}"))
+    undo = mark_seals(lambda user, round_: mark(f"sealed {user} {round_}"))
     with Run.start(Spec.read(Path(spec)), folder / "run", workers=1) as whole:
         mark(f"head {whole.ledger.head.hash.hex()}")
         for _ in whole.steps():
             mark(f"head {whole.ledger.head.hash.hex()}")
+    undo()
 
 
 def mark_seals(told):
@@ -125,9 +126,12 @@ def mark_seals(told):
 
 
 if __name__ == "__main__":
-    work, place, calls = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-    SHIM.record_to(calls.encode())
-    place.mkdir()
     works = {"files": files, "device": device, "ledger": ledger, "record": record, "run": run}
-    works[work](place, *sys.argv[4:] or [""])
-    SHIM.record_to(None)
+    work, times = works[sys.argv[1]], sys.argv[2:]
+    each = 3 if work is run else 2
+    for start in range(0, len(times), each):
+        place, calls, *arguments = times[start : start + each]
+        SHIM.record_to(calls.encode())
+        Path(place).mkdir()
+        work(Path(place), *arguments)
+        SHIM.record_to(None)

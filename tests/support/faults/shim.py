@@ -25,12 +25,17 @@ def shim(tmp_path_factory):
     return library
 
 
-def recorded(shim, work, folder, *arguments):
-    """Do work of recorded.py in a new folder; return the calls that it made."""
-    record = folder.with_name(f"{folder.name}.calls")
+def recorded(shim, work, *times):
+    """Do work of recorded.py in one process: each time in a folder, a run with its spec; return the calls."""
+    records = [folder.with_name(f"{folder.name}.calls") for folder, *_ in times]
+    arguments = [
+        each
+        for (folder, *others), record in zip(times, records, strict=True)
+        for each in (folder, record, *others)
+    ]
     process = subprocess.run(
-        [sys.executable, FAULTS / "recorded.py", work, folder, record, *arguments],
+        [sys.executable, FAULTS / "recorded.py", work, *arguments],
         capture_output=True, text=True, check=False, timeout=300, env={**os.environ, "LD_PRELOAD": str(shim)},
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
-    return read_calls(record)
+    return [read_calls(record) for record in records]
