@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import multiprocessing
 from collections import Counter
 
 import numpy as np
@@ -14,6 +13,7 @@ from coterie import BatchPlan, UsageError
 from coterie.federation.ledger import BusyError, DamagedError, Ledger, StaleError, State
 from coterie.federation.ledger.ledger import verify
 from coterie.federation.ledger.store import Record
+from support.forked import CONTEXT
 from support.ledgers import (
     LEARNED,
     NAMES,
@@ -532,11 +532,10 @@ def test_two_processes_race_and_exactly_one_wins_each(location, work, count):
     """Two processes that enrol, or run rounds, at the same time: every number is given once, none is left out."""
     with Ledger.create(location) as ledger:
         ledger.enrol(["first"])
-    context = multiprocessing.get_context("forkserver")
     pipes, processes = [], []
     for mark in "ab":
-        here, there = context.Pipe()
-        process = context.Process(target=work, args=(location, mark, count, there))
+        here, there = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=work, args=(location, mark, count, there))
         process.start()
         pipes.append(here)
         processes.append(process)

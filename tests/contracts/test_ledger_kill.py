@@ -1,11 +1,11 @@
 """Kill -9 at random instants, with real processes: a ledger forgets nothing that it took, and doubles nothing."""
 
-import multiprocessing
 import random
 import time
 
 from coterie.federation.ledger import Ledger, State
 from coterie.federation.ledger.ledger import verify
+from support.forked import CONTEXT
 from support.ledgers import NAMES, PLAN, cohort_of, known
 
 
@@ -44,14 +44,12 @@ def test_a_coordinator_that_is_killed_loses_and_doubles_nothing(location, reques
     with Ledger.create(location) as ledger:
         ledger.enrol(NAMES)
         ledger.publish_plan(PLAN)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["coterie.federation.ledger.postgres", "psycopg", "ledgers"])
     chance = random.Random(0)
     record_property("faults", request.config.getoption("--kills"))
     told = {"opened": [], "committed": [], "abandoned": [], "enrolled": [], "left": []}
     for life in range(request.config.getoption("--kills")):
-        here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_coordinate_for_ever, args=(location, life, there))
+        here, there = CONTEXT.Pipe(duplex=False)
+        process = CONTEXT.Process(target=_coordinate_for_ever, args=(location, life, there))
         process.start()
         there.close()
         if here.poll(30):

@@ -1,12 +1,11 @@
 """What a database must do for a ledger: append in one step or not at all, in one order, for one at a time."""
 
-import multiprocessing
-
 import pytest
 
 from coterie import UsageError
 from coterie.federation.ledger import BusyError, Head, StaleError
 from coterie.federation.ledger.store import BEGINNING, Record, open_store
+from support.forked import CONTEXT
 
 FIRST = Record.after(BEGINNING, 1, 7, "created", b"{}")
 
@@ -98,12 +97,11 @@ def _append_all(location, mark, tries, barrier, pipe):
 
 def test_of_two_processes_exactly_one_appends_each_record(store, location):
     """Two processes that both try to follow the same head, 300 times: each time one wins, the other is told."""
-    context = multiprocessing.get_context("forkserver")
-    barrier = context.Barrier(2)
+    barrier = CONTEXT.Barrier(2)
     pipes, processes = [], []
     for mark in (b"a", b"b"):
-        here, there = context.Pipe()
-        process = context.Process(target=_append_all, args=(location, mark, 300, barrier, there))
+        here, there = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=_append_all, args=(location, mark, 300, barrier, there))
         process.start()
         pipes.append(here)
         processes.append(process)

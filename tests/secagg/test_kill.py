@@ -1,6 +1,5 @@
 """Kill -9 at random instants, with real processes: a device never seals one round twice."""
 
-import multiprocessing
 import random
 import time
 
@@ -15,6 +14,7 @@ from coterie.secagg import (
     found_batch,
     simulated_client,
 )
+from support.forked import CONTEXT
 from support.secagg.batches import DIMENSION, SCOPE, configuration, rules
 from support.secagg.servers import call
 
@@ -43,13 +43,11 @@ def test_a_device_that_is_killed_never_seals_a_round_twice(tmp_path):
     with DeviceFile.create(path, identity.to_bytes()) as store:
         others = [simulated_client(name, configuration()) for name in ("bob", "cas")]
         charter = found_batch(rules(), [_device(store), *others])
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["coterie.secagg", "coterie.federation.device_file", "support.secagg.batches"])
     chance = random.Random(0)
     sent = {}
     for life in range(20):
-        here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_seal_for_ever, args=(path, charter, life, there))
+        here, there = CONTEXT.Pipe(duplex=False)
+        process = CONTEXT.Process(target=_seal_for_ever, args=(path, charter, life, there))
         process.start()
         there.close()
         if here.poll(20):

@@ -1,6 +1,5 @@
 """What must fail to learn: a server that follows no rule gets noise; without the seal the same attack works."""
 
-import multiprocessing
 from itertools import combinations
 
 import flint
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from coterie.errors import CoterieError, TooFewUsersError
+from coterie.errors import TooFewUsersError
 from coterie.federation.device_file import DeviceFile
 from coterie.secagg import (
     RING_16,
@@ -24,7 +23,9 @@ from coterie.secagg import (
 from coterie.secagg.batch.membership import seal_masks
 from coterie.secagg.protocols import messages_from_client
 from coterie.secagg.protocols.open import CollectionState
+from support.forked import CONTEXT
 from support.secagg.batches import DIMENSION, SCOPE, Batches, configuration, quantiser, rules, terms
+from support.secagg.racing import race
 from support.secagg.servers import call
 
 RINGS = pytest.mark.parametrize("ring", [RING_16, RING_32], ids=["2^16", "2^32"])
@@ -150,21 +151,6 @@ def test_an_incomplete_batch_is_uniform_noise(ring):
     assert not uniform(sum(vectors) % q, ring)
 
 
-def _race(path, asked, update, gate, answers):
-    """Seal one round from a process of its own; report the answer, or the refusal."""
-    with DeviceFile.open(path) as store:
-        client = SealedClient(
-            Membership(
-                "ana", IdentityKey.from_bytes(store.identity), configuration(), TrustServerForIdentities(), store
-            )
-        )
-        gate.wait(timeout=30)
-        try:
-            answers.put(bytes(client.seal(client.receive(asked), update)))
-        except CoterieError as error:
-            answers.put(str(error))
-
-
 @pytest.mark.parametrize("inner", ["open", "secagg+"])
 def test_two_processes_never_seal_one_round_twice(tmp_path, inner):
     """Two real processes race with one device's file: one seals, the other is refused; again and again."""
@@ -174,12 +160,11 @@ def test_two_processes_never_seal_one_round_twice(tmp_path, inner):
         ana = SealedClient(Membership("ana", identity, configuration(), TrustServerForIdentities(), store))
         others = [simulated_client(name, configuration()) for name in ("bob", "cas")]
         charter = found_batch(rules(inner=inner), [ana, *others])
-    context = multiprocessing.get_context("forkserver")
     for round_ in range(3):
         asked = call(charter, round_, min_included=5)
-        gate, answers = context.Barrier(2), context.Queue()
+        gate, answers = CONTEXT.Barrier(2), CONTEXT.Queue()
         updates = [np.full(DIMENSION, value, dtype=np.float32) for value in (0.1, 0.9)]
-        racers = [context.Process(target=_race, args=(path, asked, update, gate, answers)) for update in updates]
+        racers = [CONTEXT.Process(target=race, args=(path, asked, update, gate, answers)) for update in updates]
         for racer in racers:
             racer.start()
         outcomes = [answers.get(timeout=60) for _ in racers]

@@ -1,7 +1,6 @@
 """A PostgreSQL server that is crashed, restarted and cut off while rounds run: what was acknowledged stays."""
 
 import contextlib
-import multiprocessing
 import os
 import random
 import signal
@@ -14,6 +13,7 @@ import pytest
 from coterie.errors import CoterieError
 from coterie.federation.ledger import Ledger, State
 from coterie.federation.ledger.ledger import verify
+from support.forked import CONTEXT
 from support.ledgers import NAMES, cohort_of_users, database
 
 FAULTS = ["cut", "crash", "cut", "restart"]
@@ -70,11 +70,10 @@ def test_what_was_acknowledged_survives_crashes_restarts_and_cut_sessions(server
     with Ledger.create(url) as ledger:
         ledger.enrol(NAMES)
         assert ledger.durable
-    context = multiprocessing.get_context("forkserver")
     writers = []
     for seed in range(2):
-        here, there = context.Pipe()
-        process = context.Process(target=write_rounds, args=(url, seed, there), daemon=True)
+        here, there = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=write_rounds, args=(url, seed, there), daemon=True)
         process.start()
         there.close()
         writers.append((process, here))

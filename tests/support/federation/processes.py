@@ -1,7 +1,6 @@
 """Coordinators in processes of their own, for tests that kill them and let them race."""
 
 import contextlib
-import multiprocessing
 import random
 import time
 
@@ -12,14 +11,12 @@ from coterie.federation.coordinator import Coordinator
 from coterie.federation.ledger import BusyError, Ledger, State
 from coterie.selection import BatchSelector, consecutive
 from support.federation.aggregations import outcome_of
+from support.forked import CONTEXT
 
 SEED = 3
 PLAN = consecutive(users=12, privacy=2)
 SELECTOR = BatchSelector(PLAN, per_round=6)
 ENDED = (State.COMMITTED, State.ABANDONED, State.SKIPPED)
-
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["coterie.federation.coordinator", "coterie.federation.ledger.postgres", "psycopg"])
 
 
 def create(location):
