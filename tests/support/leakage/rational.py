@@ -6,19 +6,19 @@ from itertools import combinations
 
 
 def rank(rows):
-    """The rank of a matrix, by elimination with fractions."""
-    left = [[Fraction(entry) for entry in row] for row in rows]
-    found = 0
+    """The rank of a matrix of whole numbers, by elimination in them: entries stay minors, so divisions are exact."""
+    left, found, before = [list(row) for row in rows], 0, 1
     for column in range(len(left[0]) if left else 0):
         pivot = next((index for index in range(found, len(left)) if left[index][column]), None)
         if pivot is None:
             continue
         left[found], left[pivot] = left[pivot], left[found]
+        own = left[found]
+        top = own[column]
         for index in range(found + 1, len(left)):
-            factor = left[index][column] / left[found][column]
-            if factor:
-                left[index] = [a - factor * b for a, b in zip(left[index], left[found], strict=True)]
-        found += 1
+            factor = left[index][column]
+            left[index] = [(a * top - factor * b) // before for a, b in zip(left[index], own, strict=True)]
+        found, before = found + 1, top
     return found
 
 
