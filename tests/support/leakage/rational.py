@@ -6,7 +6,7 @@ from itertools import combinations
 
 
 def rank(rows):
-    """The rank of a matrix of whole numbers, by elimination in them: entries stay minors, so divisions are exact."""
+    """The rank of a matrix of whole numbers, by elimination in them: entries stay minors, and divisions exact."""
     left, found, before = [list(row) for row in rows], 0, 1
     for column in range(len(left[0]) if left else 0):
         pivot = next((index for index in range(found, len(left)) if left[index][column]), None)
