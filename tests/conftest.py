@@ -34,6 +34,12 @@ LONGEST = (
 """Files with few tests that take a minute or more, mostly waiting for other programs."""
 
 
+def pytest_xdist_auto_num_workers(config):
+    """Start two workers more than there are cores: many tests wait for other programs, and leave a core to others."""
+    del config
+    return os.cpu_count() + 2
+
+
 def pytest_configure(config):
     """Have files begin in the order of the tests: xdist would put those with the fewest last, however long."""
     config.option.loadscopereorder = False
