@@ -39,7 +39,9 @@ PIP = $(BIN)/python -m pip install --constraint constraints.txt
 run: .venv/installed-run
 	$(BIN)/coterie run
 
-SUITE = $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# Bytecode is written even where the environment forbids it: the tests start hundreds of processes, and each would
+# compile the package anew.
+SUITE = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 test: .venv/installed
 	@sh tests/packages.sh

@@ -35,7 +35,7 @@ LONGEST = (
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Start two workers more than there are cores: many tests wait for other programs, and leave a core to others."""
+    """Start two workers more than there are cores: many tests wait for other programs."""
     del config
     return os.cpu_count() + 2
 
