@@ -12,7 +12,13 @@ from coterie import UsageError
 from coterie.lab.training.models import ParameterLayout, client_keys, flatten, make_model, prepare_model
 from coterie.lab.training.settings import LocalTraining
 from coterie.lab.training.stacked_model import LayerStack, MappedStack, convolve, fold_grad, group_norm, stack_of
-from coterie.lab.training.stacked_trainer import StackedTrainer, TrainingState, make_trainer, timetable
+from coterie.lab.training.stacked_trainer import (
+    StackedTrainer,
+    TrainingState,
+    check_compiled,
+    make_trainer,
+    timetable,
+)
 from coterie.lab.training.trainer import SeparateTrainer
 from support.training.clients import OwnModel, small_network, user_data_of
 
@@ -239,3 +245,95 @@ def test_equal_runs_give_equal_bits():
     alone = SeparateTrainer(model, user_data, local, seed=5)
     company = alone.updates(parameters, [2, 0], 3).vectors[1]
     assert torch.equal(alone.updates(parameters, [0], 3).vectors[0], company)
+
+
+class NoGradient(torch.autograd.Function):
+    """The identity, whose gradient is zero: what a compiler makes of a function whose gradient it drops."""
+
+    @staticmethod
+    def forward(ctx, values):  # noqa: ARG004 - torch gives it
+        """Return the values."""
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx, *grads):  # noqa: ARG004 - the same
+        """Return zeros."""
+        return torch.zeros_like(grads[0])
+
+
+def state_for(model, local):
+    """A loaded state of two clients, ready to be captured."""
+    data = user_data_of((8, 5), (3, 32, 32), classes=4)
+    trainer = StackedTrainer(model, data, local, cohort=2)
+    users = np.array([0, 1])
+    state = TrainingState(trainer.stack, trainer.data, local, like=flatten(trainer.model), clients=2, most=2)
+    state.load(flatten(trainer.model), timetable(data, local, users, 0, 0), client_keys(0, 0, users), 0.1)
+    return state
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("dropped", [None, 0, 1, 4, 5])
+def test_a_compiler_that_drops_a_gradient_is_refused(momentum, dropped, monkeypatch):
+    """A capture compares a compiled step with torch's own, names what differs, and leaves the state as it was."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(196, 4)
+    )
+
+    def compiler(function, *, dynamic):
+        assert dynamic is False
+
+        def compiled(values, *rest):
+            if dropped is not None and len(rest) == 3:  # the losses; the other function that is compiled moves
+                values = [
+                    NoGradient.apply(value) if place == dropped else value for place, value in enumerate(values)
+                ]
+            return function(values, *rest)
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", compiler)
+    local = LocalTraining(minibatch=4, weight_decay=5e-4, momentum=momentum)
+    state, plain = state_for(model, local), state_for(model, local)
+    if dropped is not None:
+        name = ("0.weight", "0.bias", "1.weight", "1.bias", "5.weight", "5.bias")[dropped]
+        with pytest.raises(UsageError, match=rf"{name} differs by (9\d|100)%.*compiled = false"):
+            state.capture(compiled=True)
+        return
+    state.capture(compiled=True)
+    for each in (state, plain):
+        each.advance()
+    own, other = (each.results(torch.zeros(()), 2) for each in (state, plain))
+    assert all(torch.equal(*pair) for pair in zip(own, other, strict=True))
+
+
+def test_rounding_is_not_taken_for_a_fault():
+    """Small differences pass, for parameters that hardly move too; a wrong client, a factor and a NaN do not."""
+    generator = torch.Generator().manual_seed(0)
+    expected = [torch.randn(3, 50, generator=generator), 1e-9 * torch.randn(3, 7, generator=generator)]
+    names = ("weight", "bias")
+    noise = [0.02 * torch.randn(3, 50, generator=generator), 1e-6 * torch.randn(3, 7, generator=generator)]
+    check_compiled(expected, [own + other for own, other in zip(expected, noise, strict=True)], names)
+    one = expected[0].clone()
+    one[1] = 0.0
+    for wrong in (one, 2.0 * expected[0], expected[0] * float("nan")):
+        with pytest.raises(UsageError, match="weight differs by"):
+            check_compiled(expected, [wrong, expected[1]], names)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own code
+def test_compiled_normalisation_has_torchs_gradients():
+    """Compiled, in float32 and in bfloat16, the gradients are those without compiling."""
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.manual_seed(0)
+        values, weights, bias, factors = (
+            torch.randn(2, 3, 4, 4, 8).to(dtype), torch.randn(2, 8), torch.randn(2, 8), torch.randn(2, 3, 4, 4, 8),
+        )  # fmt: skip
+
+        def loss(values, weights, bias, factors=factors):
+            return (group_norm(values, 2, weights, bias, 1e-5).float() * factors).sum()
+
+        inputs = [value.requires_grad_() for value in (values, weights, bias)]
+        expected = torch.autograd.grad(loss(*inputs), inputs)
+        compiled = torch.compile(loss, backend="aot_eager", dynamic=False)
+        for own, other in zip(expected, torch.autograd.grad(compiled(*inputs), inputs), strict=True):
+            torch.testing.assert_close(own, other)

@@ -35,6 +35,15 @@ from coterie.lab.training.models import (
 Pair = tuple[int, int]
 
 
+def _narrowed(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return values in a type, and values that have it as they are.
+
+    `values.to(dtype)` would return them as they are too, but torch 2.11 compiles a function of one's own that ends
+    with such a call into one without gradients: they are zero, on every device and with every backend.
+    """
+    return values if values.dtype == dtype else values.to(dtype)
+
+
 def _widened(values: Tensor) -> Tensor:
     """Return values that can be added up: bfloat16 is for memory and factors, and becomes float32."""
     return values.to(torch.float32) if values.dtype == torch.bfloat16 else values
@@ -121,7 +130,7 @@ def _grad_of_images(  # noqa: PLR0917 - the geometry of a convolution
     grad: Tensor, weights: Tensor, kernel: Pair, stride: Pair, padding: Pair, shape: torch.Size
 ) -> Tensor:
     """Return the gradient of the images: the convolution of the outputs' gradient with the flipped filters."""
-    if stride == (1, 1) and grad.dtype == torch.bfloat16 and torch.compiler.is_compiling():
+    if stride == (1, 1) and torch.compiler.is_compiling():
         return fold_grad(grad, weights, kernel, padding, shape)
     clients, channels, out = shape[0], shape[-1], grad.shape[-1]
     if stride != (1, 1):
@@ -142,8 +151,7 @@ def fold_grad(grad: Tensor, weights: Tensor, kernel: Pair, padding: Pair, shape:
     """Return the gradient of the images, with steps of one: every patch's gradient, added up where they overlap.
 
     Patches of images have fewer channels than patches of outputs where a layer widens, so less memory is moved;
-    a compiler makes one kernel of the sum. It is for compiled bfloat16 alone: compiled for a GPU in float32 (torch
-    2.11), VGG-11 did not learn with it, for a reason that was not found; the same graph is right on a CPU.
+    a compiler makes one kernel of the sum. Without a compiler it would be slower.
     """
     clients, count, rows, columns, out = grad.shape
     patch_grads = torch.bmm(grad.reshape(clients, -1, out), weights)
@@ -155,7 +163,7 @@ def fold_grad(grad: Tensor, weights: Tensor, kernel: Pair, padding: Pair, shape:
             bottom, right = shape[2] - rows - top, shape[3] - columns - left
             piece = _widened(patch_grads[:, :, :, :, row, column])
             total = total + functional.pad(piece, (0, 0, left, right, top, bottom))
-    return total.to(grad.dtype)
+    return _narrowed(total, grad.dtype)
 
 
 def _dilate(grad: Tensor, stride: Pair) -> Tensor:
@@ -187,7 +195,7 @@ class StackedGroupNorm(torch.autograd.Function):
         scale = torch.rsqrt(variance + epsilon)
         ctx.save_for_backward(values, weights, mean, scale)
         weight = scale * weights
-        return torch.addcmul(bias - mean * weight, wide, weight).to(values.dtype)
+        return _narrowed(torch.addcmul(bias - mean * weight, wide, weight), values.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's own
@@ -210,7 +218,7 @@ class StackedGroupNorm(torch.autograd.Function):
         second = (weights * weight_grad).sum(dim=4, keepdim=True) / count
         by_x = -scale * scale * second
         grad_of_values = torch.addcmul(-(scale * first + by_x * mean), values, by_x)
-        grad_of_values = grad_of_values.addcmul_(grad, scale * weights).to(dtype)
+        grad_of_values = _narrowed(grad_of_values.addcmul_(grad, scale * weights), dtype)
         grad_of_weights, grad_of_bias = (part.sum(dim=1, keepdim=True) for part in (weight_grad, grad_sum))
         return grad_of_values, grad_of_weights, grad_of_bias, None
 
@@ -399,6 +407,9 @@ def _layer(module: nn.Module, names: tuple[str, ...], masks: int, *, images: boo
 class Stack(ABC):
     """Parameters of C clients as tensors with the clients in front, in the layout that the stack computes with."""
 
+    names: tuple[str, ...]
+    """The parameters' names, in the order in which they are packed."""
+
     @abstractmethod
     def pack(self, vectors: Tensor) -> list[Tensor]:
         """Return the stacked parameters of vectors C × D; they may share the vectors' memory."""
@@ -422,6 +433,7 @@ class LayerStack(Stack):
 
     def __init__(self, layers: list[Layer], layout: ParameterLayout) -> None:
         self._layers, self._layout = layers, layout
+        self.names = tuple(name for layer in layers for name in layer.names)
 
     def pack(self, vectors: Tensor) -> list[Tensor]:
         """Return the stacked parameters, layer after layer."""
@@ -451,6 +463,7 @@ class MappedStack(Stack):
 
     def __init__(self, model: nn.Module, layout: ParameterLayout) -> None:
         self._model, self._layout, self._keys = model, layout, dropout_keys(model)
+        self.names = layout.names
 
     def pack(self, vectors: Tensor) -> list[Tensor]:
         """Return the stacked parameters in the module's order."""

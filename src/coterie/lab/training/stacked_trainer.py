@@ -1,7 +1,8 @@
 """Clients of a chunk at once: parameters stacked, one pass for everybody's minibatch, one graph on a GPU."""
 
 import copy
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +57,31 @@ def capture_graph(action: Callable[[], None], device: torch.device) -> Callable[
         with torch.cuda.graph(graph):
             action()
     return graph.replay
+
+
+MOST_DIFFERENT = 0.25
+"""A compiled step may differ from torch's own by this share of it, for each client and parameter.
+
+A gradient that is dropped or doubled differs by about 1; rounding to bfloat16 by far less.
+"""
+_LEAST_SHARE = 1e-3
+"""Parameters that move by less than this share of a client's whole step, per value, are rounding alone."""
+
+
+def check_compiled(expected: Sequence[Tensor], compiled: Sequence[Tensor], names: Sequence[str]) -> None:
+    """Refuse compiled kernels whose step is not torch's own. Both are given by parameter, clients in front."""
+    whole = sum(float(step.double().square().sum()) for step in expected)
+    values = sum(step.numel() for step in expected)
+    for name, own, other in zip(names, expected, compiled, strict=True):
+        floor = _LEAST_SHARE * (whole / values * own[0].numel()) ** 0.5
+        length = own.double().flatten(1).norm(dim=1).clamp(min=floor)
+        difference = float(((other - own).double().flatten(1).norm(dim=1) / length).nan_to_num(math.inf).max())
+        if not difference <= MOST_DIFFERENT:
+            raise UsageError(
+                f"torch {torch.__version__} compiles this model wrongly: the first step of {name} differs by "
+                f"{difference:.0%} from the step without compiling; set training.compiled = false, or use another "
+                "version of torch"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,13 +160,29 @@ class TrainingState:
         """Takes the next step."""
 
     def capture(self, *, compiled: bool) -> "TrainingState":
-        """Let every further step be the replay of a graph; `compiled`, of kernels that torch.compile made."""
+        """Let every further step be the replay of a graph; `compiled`, of kernels that torch.compile made.
+
+        The state must be loaded: compiled kernels take the next step once, and are refused if it differs from the
+        step that torch takes without compiling. A compiler that drops a gradient would train on, and learn little.
+        """
         if compiled:
-            self._advance()  # fills the layers' caches, which torch.compile would trace otherwise
+            expected = self._trial_step()  # it fills the layers' caches, which torch.compile would trace otherwise
             self._losses_of = torch.compile(self._losses_of, dynamic=False)
             self._move = torch.compile(self._move, dynamic=False)
+            check_compiled(expected, self._trial_step(), self._stack.names)
         self.advance = capture_graph(self._advance, self._step.device)
         return self
+
+    def _trial_step(self) -> list[Tensor]:
+        """Return how the next step moves each parameter, and leave the state as it was."""
+        tensors = [*self._parameters, *self._velocities, self._losses, self._step]
+        before = [value.detach().clone() for value in tensors]
+        self._advance()
+        with torch.no_grad():
+            moved = [value.detach() - old for value, old in zip(self._parameters, before, strict=False)]
+            for value, old in zip(tensors, before, strict=True):
+                value.copy_(old)
+        return moved
 
     @torch.no_grad()
     def load(self, parameters: Tensor, table: Timetable, keys: IntArray, rate: float) -> None:
@@ -251,8 +293,14 @@ class StackedTrainer(Trainer):
 
         def train(stack: Stack, rows: IntArray, stop: Stop) -> Part:
             table = timetable(self.data, self.settings, users[rows], round_, self.seed)
-            steps = self._training_state(stack, len(rows))
-            steps.load(parameters, table, client_keys(self.seed, round_, users[rows]), rate)
+            keys = client_keys(self.seed, round_, users[rows])
+            if self.device.type == "cuda" and self._steps is None:
+                # Always the same state, since its steps are captured, which takes a few of them.
+                self._steps = self._new_state(stack, self.chunk)
+                self._steps.load(parameters, table, keys, rate)
+                self._steps.capture(compiled=self._compiled)
+            steps = self._steps or self._new_state(stack, len(rows))
+            steps.load(parameters, table, keys, rate)
             for _ in range(table.steps):
                 if stop():
                     raise Stopped
@@ -266,14 +314,6 @@ class StackedTrainer(Trainer):
         return self._side_by_side.map(
             train, [order[start : start + self.chunk] for start in range(0, len(order), self.chunk)]
         )
-
-    def _training_state(self, stack: Stack, clients: int) -> TrainingState:
-        """Return the state to train in: on a GPU always the same, since its steps are captured."""
-        if self.device.type != "cuda":
-            return self._new_state(stack, clients)
-        if self._steps is None:
-            self._steps = self._new_state(stack, self.chunk).capture(compiled=self._compiled)
-        return self._steps
 
     def _new_state(self, stack: Stack, clients: int) -> TrainingState:
         return TrainingState(stack, self.data, self.settings, like=self._like, clients=clients, most=self._most)
