@@ -59,8 +59,17 @@ class Numbers:
             if experiment.kind == "training":
                 records = ResultFile(record_path(experiment, RESULTS)).records()
                 for run in experiment.runs():
-                    chosen.setdefault((name, run.setting, run.scheme), []).append(records[run.digest])
+                    if run.digest in records:
+                        chosen.setdefault((name, run.setting, run.scheme), []).append(records[run.digest])
         return chosen
+
+    def recorded(self, name: str) -> int:
+        """Return how many runs of an experiment are recorded."""
+        return sum(len(records) for (own, *_), records in self.records.items() if own == name)
+
+    def planned(self, name: str) -> int:
+        """Return how many runs an experiment has."""
+        return len(list(self.experiments[name].runs()))
 
     def final(self, *place: str) -> list[float]:
         """Return the final accuracy of each run."""
@@ -239,22 +248,27 @@ class Numbers:
 
 def table(outcome: Outcome) -> str:
     """Return a row for each scheme, and for each setting our number, the paper's and the difference."""
-    experiment, rows = outcome.experiment, iter(outcome.rows)
+    experiment = outcome.experiment
+    # Where the settings are what is measured, they name a row's measure, and else its label.
+    rows = {(row.measure, row.label): row for row in outcome.rows} | {row.label: row for row in outcome.rows}
     columns: list[tuple[str, list[str]]] = []
     for setting in experiment.settings:
-        chosen = [next(rows) for _ in experiment.schemes]
-        columns.append((setting.name, [ours(row) for row in chosen]))
+        chosen = [
+            rows.get((setting.name, scheme)) or rows.get(f"{setting.name}, {scheme}")
+            for scheme in experiment.schemes
+        ]
+        columns.append((setting.name, ["–" if row is None else ours(row) for row in chosen]))
         if setting.paper:
-            columns.append(("paper", [_or_dash(row, row.paper) for row in chosen]))
-            columns.append(("difference", [_or_dash(row, row.difference, signed=True) for row in chosen]))
+            columns.append(("paper", [_or_dash(row, row and row.paper) for row in chosen]))
+            columns.append(("difference", [_or_dash(row, row and row.difference, signed=True) for row in chosen]))
     lines = [f"| | {' | '.join(name for name, _ in columns)} |", f"| --- |{' --- |' * len(columns)}"]
     for place, scheme in enumerate(experiment.schemes):
         lines.append(f"| {scheme} | {' | '.join(cells[place] for _, cells in columns)} |")
     return "\n".join(lines)
 
 
-def _or_dash(row: Row, value: float | None, *, signed: bool = False) -> str:
-    return "–" if value is None else value_text(value, row.measure, signed=signed)
+def _or_dash(row: Row | None, value: float | None, *, signed: bool = False) -> str:
+    return "–" if row is None or value is None else value_text(value, row.measure, signed=signed)
 
 
 def claims_table(outcome: Outcome) -> str:
@@ -280,12 +294,13 @@ def default_run() -> str:
 
 
 def one_after_another(numbers: Numbers, measured: dict[str, Any]) -> tuple[float, float]:
-    """Return how many local trainings there were, and the seconds that they would take one after another."""
+    """Return how many local trainings of timed models there were, and the seconds that they would take in turn."""
     trainings, seconds = 0.0, 0.0
     counted: set[str] = set()
     for name, experiment in numbers.experiments.items():
         for run in experiment.runs() if experiment.kind == "training" else ():
-            if run.digest in counted:  # a run may serve several experiments
+            # A run may serve several experiments, and benchmarks/train.py has not timed every model.
+            if run.digest in counted or run.spec.training.model not in measured:
                 continue
             counted.add(run.digest)
             record = next(r for r in numbers.records[name, run.setting, run.scheme] if r["run"] == run.digest)

@@ -73,7 +73,9 @@ def run(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="small-cnn, mnist-cnn, lenet, vgg-11, mlp, logistic, or your own: my_module:build."),
+        typer.Option(
+            help="small-cnn, mnist-cnn, lenet, vgg-11, authors-vgg-11, mlp, logistic, or own: my_module:build."
+        ),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes of each user over its data in a round.")] = None,
     minibatch: Annotated[int | None, typer.Option(help="Examples in one step of the local training.")] = None,

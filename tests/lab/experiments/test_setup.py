@@ -148,3 +148,25 @@ def test_tables_are_learned_by_models_made_for_their_columns(tmp_path, new_folde
     assert last.accuracy > 0.85
     with pytest.raises(UsageError, match=r"small-cnn cannot take examples of 7, .*mlp and logistic take any"):
         prepare(plain(data__source=str(tmp_path), data__users=6))
+
+
+def test_settings_can_be_chosen_without_the_test_set():
+    """With a holdout, users hold the other training examples, and the test set is not used."""
+    usual, held = (prepare(plain(data__holdout=share)).user_data for share in (0.0, 0.25))
+    assert len(held.train) + len(held.test) == len(usual.train)
+    assert len(held.test) == round(0.25 * len(usual.train))
+    assert held.sizes.sum() == len(held.train)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data__holdout": 1.0}, "holdout is 1.0"),
+        ({"data__holdout": -0.1}, "holdout is -0.1"),
+        ({"data__holdout": 0.1, "data__source": "."}, "leave data.holdout out"),
+    ],
+)
+def test_an_impossible_holdout_is_refused(changes, message):
+    """A share outside 0 … 1, and one of data that have a test set of their own, are named."""
+    with pytest.raises(UsageError, match=message):
+        prepare(plain(**changes))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -118,3 +119,26 @@ def test_names_come_along():
         names=["ann", "ben"],
     )
     assert user_data.to("cpu").names == ("ann", "ben")
+
+
+def test_held_out_examples_are_of_the_training_set_and_no_longer_in_it():
+    """Every training example is in one part, with its label; the test set is in neither."""
+    numbers = torch.arange(10)
+    train = Examples(numbers[:, None].float(), numbers)
+    dataset = Dataset("digits", 10, train, Examples(torch.tensor([[77.0]]), torch.tensor([7])), (), ())
+    held = dataset.held_out(0.3, np.random.default_rng(5))
+    assert (len(held.train), len(held.test)) == (7, 3)
+    together = torch.cat([held.train.labels, held.test.labels])
+    assert sorted(together.tolist()) == numbers.tolist()
+    for part in (held.train, held.test):
+        assert torch.equal(part.images[:, 0].long(), part.labels)
+    again = dataset.held_out(0.3, np.random.default_rng(5))
+    assert torch.equal(again.test.labels, held.test.labels)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.01, 0), (0.99, 10)])
+def test_nothing_or_all_cannot_be_held_out(share, count):
+    """A share that leaves one part without examples is named, with the number that it gives."""
+    train = Examples(torch.zeros(10, 1), torch.zeros(10, dtype=torch.int64))
+    with pytest.raises(UsageError, match=rf"a share of {share} of 10 examples is {count}"):
+        Dataset("digits", 10, train, train, (), ()).held_out(share, np.random.default_rng(0))

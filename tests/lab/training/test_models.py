@@ -21,6 +21,7 @@ INPUTS = {
     "mnist-cnn": (1, 28, 28),
     "lenet": (3, 32, 32),
     "vgg-11": (3, 32, 32),
+    "authors-vgg-11": (3, 32, 32),
     "small-cnn": (1, 28, 28),
     "mlp": (5,),
     "logistic": (2, 3),

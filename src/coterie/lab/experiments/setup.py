@@ -45,6 +45,8 @@ from coterie.values import AvailabilityLog, BatchPlan, BoolArray, FloatArray, In
 
 # Each purpose draws from a generator of its own: none disturbs another.
 _DROPOUT, _ONLINE, _LOST, _WHEN, _ROUNDING, _PARTITION, _SUM_ROUNDING, _ZONES, _EARLIER, _PLAN = range(10)
+_HOLDOUT = 1 << 31
+"""Far from the numbers of steps: the selection of a step draws from the seed and that number."""
 _TIME_ZONES = 8
 _RECORDED = 200
 """Rounds before the first of which it is known who was online."""
@@ -199,12 +201,16 @@ def _user_data(spec: Spec, progress: Progress) -> UserData:
     data = spec.data
     if data.source in DATASETS:
         dataset = load(DATASETS[data.source], data.folder, progress)
+        if data.holdout:
+            dataset = dataset.held_out(data.holdout, _rng(spec.seed, _HOLDOUT))
         return UserData.of_dataset(dataset, _partition(data, dataset, partition_rng(spec.seed)))
     if not Path(data.source).is_dir():
         raise UsageError(
             f"there is no data set or folder {data.source!r}; give {', '.join(DATASETS)}, or a folder with a file "
             "NAME.npz for each user, and test.npz"
         )
+    if data.holdout:
+        raise UsageError(f"{data.source} has examples to test with, test.npz; leave data.holdout out")
     user_data = read_folder(data.source)
     if user_data.users != data.users:
         raise UsageError(f"{data.source} has {user_data.users} users, not {data.users}; set data.users to that")

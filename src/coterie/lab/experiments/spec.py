@@ -45,6 +45,8 @@ class DataSettings:
     """With shards-shared: how many examples of each class everybody holds."""
     concentration: float = 0.5
     """With dirichlet: the concentration κ; small values give each user few labels."""
+    holdout: float = 0.0
+    """Of a published set: the share of the training examples to test with, in place of the test set."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,8 @@ class Spec:
             raise UsageError(f"the seed is {self.seed}: give a whole number from 0 up")
         check_count(self.evaluate_every, "evaluate_every")
         check_parameters(self.data.users, self.selection.per_round)
+        if not 0.0 <= self.data.holdout < 1.0:
+            raise UsageError(f"holdout is {self.data.holdout}; give a share of the training examples, below 1")
         check_count(self.training.rounds, "the number of rounds")
         check_count(self.selection.spare, "the number of spare batches", least=0)
         if self.selection.dropout != "by-label":

@@ -436,6 +436,23 @@ class Dataset:
         self.train.check_labels(self.classes)
         self.test.check_labels(self.classes)
 
+    def held_out(self, share: float, rng: np.random.Generator) -> "Dataset":
+        """Return the set with a share of its training examples to test with, and without its test set.
+
+        Settings such as a learning rate are chosen on these, so that the test set judges only what was chosen.
+        """
+        count = round(share * len(self.train))
+        if not 0 < count < len(self.train):
+            raise UsageError(
+                f"a share of {share} of {len(self.train)} examples is {count}; hold out some, not all"
+            )
+        mixed = torch.from_numpy(rng.permutation(len(self.train)))
+        test, train = (
+            Examples(self.train.images[places], self.train.labels[places])
+            for places in (mixed[:count].sort().values, mixed[count:].sort().values)
+        )
+        return replace(self, train=train, test=test)
+
 
 def normalise(
     images: torch.Tensor, mean: tuple[float, ...], std: tuple[float, ...], device: torch.device | str

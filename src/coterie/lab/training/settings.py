@@ -38,7 +38,8 @@ class LocalTraining:
     """
 
     model: str = "small-cnn"
-    """The model: small-cnn, mnist-cnn, lenet, vgg-11, mlp, logistic, or your own as "my_module:build"."""
+    """The model: small-cnn, mnist-cnn, lenet, vgg-11, authors-vgg-11, mlp, logistic, or your own as
+    "my_module:build"."""
     epochs: int = 1
     """Passes of each user over its data in a round."""
     minibatch: int = 20
