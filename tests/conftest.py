@@ -1,5 +1,6 @@
 """What all tests share: how much is fuzzed and killed, a PostgreSQL server, and a browser."""
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -25,13 +26,17 @@ settings.load_profile("coterie")
 
 
 LONGEST = (
-    "flower/test_deployment.py",
-    "flower/test_examples.py",
-    "flower/test_strategy.py",
-    "tutorial/test_digits.py",
-    "tutorial/test_own_data.py",
-)
-"""Files with few tests that take a minute or more, mostly waiting for other programs."""
+    "flower/test_deployment.py", "lab/experiments/test_resume.py", "flower/test_examples.py",
+    "tutorial/test_digits.py", "flower/test_strategy.py", "cli/test_reproduce.py", "cli/test_run.py",
+    "pages/test_dashboard_browser.py", "secagg/test_misbehaviour_pairwise.py", "test_examples.py",
+    "tutorial/test_own_data.py", "federation/test_aggregation.py", "lab/experiments/test_faults.py",
+    "flower/test_simulation.py", "lab/paper/test_completion.py", "lab/experiments/test_full_disk.py",
+    "selection/test_simulation.py", "leakage/readers/test_claims.py", "secagg/test_account.py",
+    "federation/test_kill.py", "selection/test_trade_off.py", "secagg/protocols/pairwise/test_rounds.py",
+    "leakage/test_verdict.py", "lab/attacks/test_demonstration.py", "secagg/test_fuzz.py",
+    "lab/paper/test_bare.py", "lab/training/test_hardware.py", "federation/ledger/test_nemesis.py",
+)  # fmt: skip
+"""The files that take longest, in order: begun last, one of them would keep a worker busy and the rest idle."""
 
 
 def pytest_xdist_auto_num_workers(config):
@@ -49,7 +54,14 @@ def pytest_collection_modifyitems(config, items):
     """Let parallel workers begin with the longest files, then those with most tests, so that all end together."""
     if hasattr(config, "workerinput"):
         tests = Counter(item.path for item in items)
-        items.sort(key=lambda item: (not str(item.path).endswith(LONGEST), -tests[item.path]))
+        order = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: (order.get(item.path, len(order)), -tests[item.path]))
+
+
+def pytest_collection_finish():
+    """Keep the garbage collector from walking through thousands of collected tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser):

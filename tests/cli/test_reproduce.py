@@ -12,13 +12,11 @@ import pytest
 
 from coterie.lab.paper.outcome import ResultFile
 from support.cli.command import coterie
+from support.paper.committed import INCOMPLETE, RESULTS
 from support.paper.tiny import RUNS, TINY, write_tiny
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "experiments" / "results"
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
-INCOMPLETE = {"cifar100-authors"}
-"""Experiments of which some runs wait for a GPU."""
 ROW = {"label", "measure", "ours", "spread", "runs", "paper", "difference"}
 
 

@@ -1,23 +1,21 @@
 """The committed records are complete, and what is drawn and tabled from records is what they say."""
 
-from pathlib import Path
-
 import pytest
 
 from coterie.lab.paper.definition import known_experiments
 from coterie.lab.paper.outcome import outcome_so_far, record_path
 from coterie.pages.reproduction import accuracy_curves, cells, draw, figure_data, value_text
+from support.paper.committed import INCOMPLETE, RESULTS
 from support.paper.tiny import read_tiny
 
-RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 KNOWN = known_experiments()
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_committed_records_are_complete(name):
-    """No run of any experiment is missing, at full size, and every claim is judged."""
+    """No run is missing, at full size, but for those that wait for a GPU, and every claim is judged."""
     outcome = outcome_so_far(KNOWN[name], RESULTS)
-    assert outcome.missing == 0
+    assert (outcome.missing > 0) == (name in INCOMPLETE)
     assert all(claim.held is not None for claim in outcome.claims)
 
 

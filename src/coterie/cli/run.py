@@ -74,7 +74,7 @@ def run(
     model: Annotated[
         str | None,
         typer.Option(
-            help="small-cnn, mnist-cnn, lenet, vgg-11, authors-vgg-11, mlp, logistic, or own: my_module:build."
+            help="small-cnn, mnist-cnn, lenet, vgg-11, authors-vgg-11, mlp, logistic, or yours: my_module:build."
         ),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes of each user over its data in a round.")] = None,

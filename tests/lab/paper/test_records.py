@@ -1,16 +1,11 @@
 """Results on disk survive a cut, and a record belongs to one experiment only."""
 
-from pathlib import Path
-
 import pytest
 
 from coterie import UsageError
 from coterie.lab.paper.definition import known_experiments
 from coterie.lab.paper.outcome import ResultFile, read_simulated, record_path, write_simulated
-
-INCOMPLETE = {"cifar100-authors"}
-"""Experiments of which some runs wait for a GPU; their page says how many are recorded."""
-RESULTS = Path(__file__).parents[3] / "experiments" / "results"
+from support.paper.committed import INCOMPLETE, RESULTS
 
 
 @pytest.mark.parametrize("experiment", known_experiments().values(), ids=lambda experiment: experiment.name)
