@@ -2,17 +2,14 @@
 
 import importlib.util
 import json
-import os
 import re
 import runpy
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from support.tutorial import PROGRAMS
+from support.cli.command import typed
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
@@ -39,16 +36,7 @@ def sessions():
 def test_a_session_in_the_documents_prints_what_stands_there(command, output, tmp_path):
     """Running a documented command beside the examples gives the documented output, to the letter."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    program, *arguments = shlex.split(command)
-    run = subprocess.run(
-        [*PROGRAMS[program], *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "100"},
-    )
+    run = typed(command, tmp_path)
     shown = [line.rstrip() for line in run.stdout.splitlines()]
     assert run.returncode in {0, 1}, run.stderr  # 1: a requirement is not met
     assert shown == [line.rstrip() for line in output.splitlines()]

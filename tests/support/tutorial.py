@@ -1,15 +1,13 @@
 """Following the tutorial: its scripts written down and its commands typed, one after the other in one folder."""
 
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
+
+from support.cli.command import typed
 
 ROOT = Path(__file__).parents[2]
 OWN_DATA = "\n## 5. Bring your own data\n"
 """Begins the part of the tutorial that uses nothing of what stands before it: two tests follow the halves."""
-PROGRAMS = {"coterie": [sys.executable, "-m", "coterie"], "python": [sys.executable]}
 
 
 def halves():
@@ -25,15 +23,8 @@ def follow(text, folder):
     for name, script in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, flags=re.DOTALL):
         (folder / name).write_text(script)
     blocks = re.findall(r"```shell\n(.*?)```", text, flags=re.DOTALL)
-    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
-    for program, *arguments in commands:
-        run = subprocess.run(
-            [*PROGRAMS[program], *arguments],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            cwd=folder,
-        )
-        assert run.returncode == 0, (arguments, run.stderr)
-    return len(commands)
+    lines = [line for block in blocks for line in block.splitlines()]
+    for line in lines:
+        run = typed(line, folder)
+        assert run.returncode == 0, (line, run.stderr)
+    return len(lines)

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-_LIMIT = 120  # seconds
+_LIMIT = 300  # seconds
 
 
 @cache
@@ -50,3 +51,14 @@ def coterie(*arguments, cwd=None):
             raise subprocess.TimeoutExpired(["coterie", *texts], _LIMIT, *(file.read_text() for file in outputs))
         code = int(server.stdout.readline())
         return subprocess.CompletedProcess(["coterie", *texts], code, *(file.read_text() for file in outputs))
+
+
+def typed(line, folder):
+    """Run a line that the documents have their readers type, `coterie …` or `python …`, in a folder."""
+    program, *arguments = shlex.split(line)
+    if program == "coterie":
+        return coterie(*arguments, cwd=folder)
+    assert program == "python", line
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=_LIMIT, check=False, cwd=folder
+    )
